@@ -1,0 +1,1 @@
+"""Simulated datasets: the record, the workers that fill it, the store on disk."""

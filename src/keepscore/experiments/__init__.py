@@ -1,0 +1,1 @@
+"""The configurations of the paper as data, and the sweep that runs them."""

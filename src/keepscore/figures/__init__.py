@@ -1,0 +1,1 @@
+"""One function per figure: arrays in, matplotlib Figure out."""

@@ -1,0 +1,1 @@
+"""Statistics with a likelihood, exact or surrogate: estimates, tests, sets, posteriors."""

@@ -1,0 +1,1 @@
+"""Training objectives: binary cross-entropy and its adaptive score augmentation (ASA)."""

@@ -1,0 +1,156 @@
+"""The contract of a model: simulator, log-likelihood and score that agree, and what it declares.
+
+    simulate(theta, rng)            (n, d)            -> x (n, *x_shape)
+    log_prob(theta, x)              pairs row by row  -> (n,)    float64, exact
+    score(theta, x)                 pairs row by row  -> (n, d)  float64, d log p(x|theta) / d theta
+    log_prob_and_score(theta, x)    both, sharing work
+    simulate_with_score(theta, rng) x and its score, sharing work
+    given(xs)                       Likelihood of groups of iid observations
+
+theta is always the working parameter of `model.space`. Rows are never broadcast, an empty batch
+gives empty arrays, and randomness is the argument `rng`. `score_kind` says what
+`simulate_with_score` returns: "exact" (the score itself), "joint" (an unbiased stand-in:
+E[joint score | x] = score), or None. `settings()` is plain data from which the
+registry rebuilds the same model.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal, Protocol, runtime_checkable
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from keepscore.checks import Floats, as_data, as_theta, require_pairs
+from keepscore.errors import DomainError, FormatError, unknown_name
+from keepscore.likelihood import Integers, Likelihood, as_groups
+from keepscore.space import Space
+
+ScoreKind = Literal["exact", "joint"]
+
+
+@dataclass(frozen=True, eq=False)
+class Symmetry:
+    """A map with p(S x | T theta) = p(x | theta): a signed permutation of the entries of x
+    (flattened: (S x)[i] = sign * x[x_index[i]]) and a permutation of the parameters
+    ((T theta)[k] = theta[theta_index[k]]). The score transforms as theta does."""
+
+    name: str
+    x_index: NDArray[np.int64]
+    theta_index: tuple[int, ...]
+    sign: int = 1
+
+    def __post_init__(self) -> None:
+        index = np.asarray(self.x_index, dtype=np.int64)
+        object.__setattr__(self, "x_index", index)
+        for what, values in (("x_index", index), ("theta_index", np.asarray(self.theta_index))):
+            if not np.array_equal(np.sort(values), np.arange(len(values))):
+                raise DomainError(f"{what} of symmetry {self.name!r} must be a permutation.")
+        if self.sign not in (1, -1):
+            raise DomainError(f"sign of symmetry {self.name!r} must be 1 or -1; got {self.sign}.")
+
+    def of_x(self, x: NDArray[Any]) -> NDArray[Any]:
+        """S applied to each row of x (n, *x_shape)."""
+        moved = x.reshape(len(x), -1)[:, self.x_index].reshape(x.shape)
+        return moved if self.sign == 1 else -moved
+
+    def of_theta(self, theta: Floats) -> Floats:
+        """T applied to each row of theta, or of the score, (n, d)."""
+        return theta[:, list(self.theta_index)]
+
+
+@runtime_checkable
+class Model(Protocol):
+    """What the rest of the package asks of a model; see the top of this file."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def space(self) -> Space: ...
+    @property
+    def x_shape(self) -> tuple[int, ...]: ...
+    @property
+    def x_dtype(self) -> np.dtype[Any]: ...
+    @property
+    def score_kind(self) -> ScoreKind | None: ...
+    @property
+    def symmetries(self) -> tuple[Symmetry, ...]: ...
+    @property
+    def structure(self) -> str | None:
+        """What networks may rely on: "markov" (x is (T, K), a time-homogeneous chain),
+        "stationary-field" (x is a regular grid, likelihood quadratic in x), or None."""
+        ...
+
+    def settings(self) -> dict[str, Any]: ...
+    def simulate(self, theta: ArrayLike, rng: np.random.Generator) -> NDArray[Any]: ...
+    def simulate_with_score(
+        self, theta: ArrayLike, rng: np.random.Generator
+    ) -> tuple[NDArray[Any], Floats]: ...
+    def log_prob(self, theta: ArrayLike, x: ArrayLike) -> Floats: ...
+    def score(self, theta: ArrayLike, x: ArrayLike) -> Floats: ...
+    def log_prob_and_score(self, theta: ArrayLike, x: ArrayLike) -> tuple[Floats, Floats]: ...
+    def given(self, xs: ArrayLike) -> Likelihood: ...
+
+
+def as_pairs(model: Model, theta: ArrayLike, x: ArrayLike) -> tuple[Floats, NDArray[Any]]:
+    """theta (n, d) and x (n, *x_shape), checked, with as many rows each."""
+    rows, data = as_theta(theta, model.space.d), as_data(x, model.x_shape)
+    require_pairs(rows, data)
+    return rows, data
+
+
+def given_by_rows(model: Model, xs: ArrayLike) -> Likelihood:
+    """A Likelihood from `log_prob` alone: every observation of a group repeated at every theta.
+
+    Correct for any model; models that can compute something once per x do better themselves.
+    """
+    groups, single = as_groups(xs, model.x_shape)
+    g, n = groups.shape[:2]
+
+    def rows(theta: Floats, group: Integers) -> tuple[Floats, NDArray[Any]]:
+        return np.repeat(theta, n, axis=0), groups[group].reshape(-1, *model.x_shape)
+
+    def pairs(theta: Floats, group: Integers) -> Floats:
+        return model.log_prob(*rows(theta, group)).reshape(-1, n).sum(axis=1)
+
+    def pairs_gradient(theta: Floats, group: Integers) -> tuple[Floats, Floats]:
+        value, score = model.log_prob_and_score(*rows(theta, group))
+        return value.reshape(-1, n).sum(axis=1), score.reshape(-1, n, model.space.d).sum(axis=1)
+
+    def surface(theta: Floats) -> Floats:
+        return np.stack([pairs(theta, np.full(len(theta), i)) for i in range(g)])
+
+    return Likelihood(model.space, g, n, pairs, pairs_gradient, surface, single)
+
+
+_BUILDERS: dict[str, Callable[..., Model]] = {}
+
+
+def register(name: str, build: Callable[..., Model]) -> None:
+    """Make `build(**settings)` the way to rebuild the model called `name` from a description."""
+    _BUILDERS[name] = build
+
+
+def registered() -> tuple[str, ...]:
+    """Names of the models that can be built by name."""
+    return tuple(sorted(_BUILDERS))
+
+
+def describe(model: Model) -> dict[str, Any]:
+    """Plain data that identifies a model: its name, settings and space. Goes into every run."""
+    return {"name": model.name, "settings": model.settings(), "space": model.space.to_dict()}
+
+
+def build(description: Mapping[str, Any] | str, **settings: Any) -> Model:
+    """A registered model by name, or from what `describe` gave."""
+    if isinstance(description, str):
+        name = description
+    else:
+        if not isinstance(description.get("settings"), Mapping):
+            raise FormatError("Not the description of a model: no settings.")
+        name, settings = description.get("name", ""), dict(description["settings"])
+    if name not in _BUILDERS:
+        raise unknown_name("model", name, _BUILDERS)
+    return _BUILDERS[name](**settings)

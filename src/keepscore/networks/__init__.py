@@ -1,0 +1,1 @@
+"""Networks h(x, theta) that split into features(x) and head(features, theta)."""

@@ -1,0 +1,1 @@
+"""Exact numerics, free of domain words: Markov chains on graphs, block forms of covariances."""

@@ -1,0 +1,225 @@
+"""The parameter space: names, transforms, bounds, margins, designs and grids.
+
+A model is written in *raw* parameters (a rate, a length); everything else here works in *working*
+parameters, in which the space is a box (their logarithms, say). The *base* box is what a user asks
+about. Training draws from a slightly larger box and the E-test from a smaller one, to keep boundary
+effects out of both: a margin m scales the half-width by 1 + m/2 (train) or 1 - m/2 (test), so that
+[-1, 1] with a train margin of 20% is [-1.1, 1.1].
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from keepscore.checks import Floats, as_floats, as_theta, require_count
+from keepscore.errors import DomainError, FormatError, ShapeError, unknown_name
+
+Region = Literal["base", "train", "test"]
+REGIONS: tuple[Region, ...] = ("base", "train", "test")
+TRANSFORMS = ("identity", "log")
+
+
+@dataclass(frozen=True)
+class Parameter:
+    """One free parameter: working = log(raw - shift) or raw - shift, between lower and upper."""
+
+    name: str
+    lower: float
+    upper: float
+    transform: str = "log"
+    shift: float = 0.0
+    train_margin: float = 0.2
+    test_margin: float = 0.4
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.name, str) or not self.name:
+            raise DomainError(f"A parameter needs a name; got {self.name!r}.")
+        if self.transform not in TRANSFORMS:
+            raise unknown_name("transform", self.transform, TRANSFORMS)
+        numbers = (self.lower, self.upper, self.shift, self.train_margin, self.test_margin)
+        if not all(math.isfinite(v) for v in numbers):
+            raise DomainError(f"Bounds, shift and margins of {self.name!r} must be finite.")
+        if not self.lower < self.upper:
+            raise DomainError(
+                f"Bounds of {self.name!r}: lower must be below upper; "
+                f"got [{self.lower}, {self.upper}]."
+            )
+        if self.train_margin < 0 or not 0 <= self.test_margin < 2:
+            raise DomainError(
+                f"Margins of {self.name!r}: train >= 0 and 0 <= test < 2; "
+                f"got {self.train_margin} and {self.test_margin}."
+            )
+
+    @property
+    def working_name(self) -> str:
+        inner = self.name if self.shift == 0 else f"{self.name} - {self.shift:g}"
+        if self.transform == "log":
+            return f"log {inner}" if self.shift == 0 else f"log({inner})"
+        return inner
+
+    def to_raw(self, working: Floats) -> Floats:
+        return (np.exp(working) if self.transform == "log" else working) + self.shift
+
+    def to_working(self, raw: Floats) -> Floats:
+        moved = raw - self.shift
+        if self.transform == "identity":
+            return moved
+        if np.any(moved <= 0):
+            raise DomainError(
+                f"{self.name} must be greater than {self.shift:g}; got {float(np.min(raw)):g}."
+            )
+        return np.log(moved)
+
+
+@dataclass(frozen=True)
+class Space:
+    """A box of free parameters, and the fixed ones beside it."""
+
+    parameters: tuple[Parameter, ...]
+    fixed: Mapping[str, float] = field(default_factory=dict)
+
+    def __init__(
+        self, parameters: Sequence[Parameter], fixed: Mapping[str, float] | None = None
+    ) -> None:
+        object.__setattr__(self, "parameters", tuple(parameters))
+        object.__setattr__(self, "fixed", {k: float(v) for k, v in dict(fixed or {}).items()})
+        if not self.parameters:
+            raise DomainError("A space needs at least one free parameter.")
+        names = [*self.names, *self.fixed]
+        if len(set(names)) != len(names):
+            raise DomainError(f"Parameter names must be unique; got {', '.join(names)}.")
+
+    def __hash__(self) -> int:
+        return hash((self.parameters, tuple(sorted(self.fixed.items()))))
+
+    @property
+    def d(self) -> int:
+        """Number of free parameters."""
+        return len(self.parameters)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return tuple(p.name for p in self.parameters)
+
+    @property
+    def working_names(self) -> tuple[str, ...]:
+        return tuple(p.working_name for p in self.parameters)
+
+    @property
+    def lower(self) -> Floats:
+        return self.box("base")[0]
+
+    @property
+    def upper(self) -> Floats:
+        return self.box("base")[1]
+
+    def box(self, region: Region = "base") -> tuple[Floats, Floats]:
+        """Lower and upper working bounds, each (d,), of the base, train or test region."""
+        if region not in REGIONS:
+            raise unknown_name("region", region, REGIONS)
+        low = np.array([p.lower for p in self.parameters])
+        high = np.array([p.upper for p in self.parameters])
+        if region == "base":
+            return low, high
+        if region == "train":
+            scale = np.array([1 + p.train_margin / 2 for p in self.parameters])
+        else:
+            scale = np.array([1 - p.test_margin / 2 for p in self.parameters])
+        centre, half = (low + high) / 2, (high - low) / 2
+        return centre - half * scale, centre + half * scale
+
+    def index(self, name: str) -> int:
+        """Position of a free parameter by name."""
+        if name not in self.names:
+            raise unknown_name("parameter", name, self.names)
+        return self.names.index(name)
+
+    def to_raw(self, theta: ArrayLike) -> Floats:
+        """Working (..., d) to raw (..., d)."""
+        array = self._last_axis(theta, "theta")
+        columns = [p.to_raw(array[..., k]) for k, p in enumerate(self.parameters)]
+        return np.stack(columns, axis=-1)
+
+    def to_working(self, raw: ArrayLike) -> Floats:
+        """Raw (..., d) to working (..., d); a raw value outside its domain is an error."""
+        array = self._last_axis(raw, "raw parameters")
+        columns = [p.to_working(array[..., k]) for k, p in enumerate(self.parameters)]
+        return np.stack(columns, axis=-1)
+
+    def contains(self, theta: ArrayLike, region: Region = "base", tolerance: float = 1e-9) -> Any:
+        """Which rows of theta (n, d) lie in the region, boundary included: (n,) of bool."""
+        array = as_theta(theta, self.d)
+        low, high = self.box(region)
+        slack = tolerance * (high - low)
+        return ((array >= low - slack) & (array <= high + slack)).all(axis=1)
+
+    def clip(self, theta: ArrayLike, region: Region = "base") -> Floats:
+        """Move theta (n, d) to the nearest point of the region."""
+        low, high = self.box(region)
+        return np.clip(as_theta(theta, self.d), low, high)
+
+    def uniform(self, n: int, rng: np.random.Generator, region: Region = "base") -> Floats:
+        """n independent uniform draws: (n, d)."""
+        require_count(n, "n", minimum=0)
+        low, high = self.box(region)
+        return low + (high - low) * rng.random((n, self.d))
+
+    def stratified(self, n: int, rng: np.random.Generator, region: Region = "train") -> Floats:
+        """The paper's design: ceil(n^(1/d)) cells a side, one draw in each, n of them at random."""
+        require_count(n, "n", minimum=0)
+        if n == 0:
+            return np.empty((0, self.d))
+        side = cells_per_side(n, self.d)
+        # Choosing cells by number and only then drawing in them never builds all side^d cells.
+        chosen = rng.permutation(rng.choice(side**self.d, size=n, replace=False))
+        corners = np.stack(np.unravel_index(chosen, (side,) * self.d), axis=1)
+        low, high = self.box(region)
+        return low + (high - low) * (corners + rng.random((n, self.d))) / side
+
+    def grid(self, shape: int | Sequence[int], region: Region = "base") -> Floats:
+        """An even grid, bounds included: (prod(shape), d), last parameter varying fastest."""
+        counts = (shape,) * self.d if isinstance(shape, int) else tuple(shape)
+        if len(counts) != self.d:
+            raise ShapeError(f"grid needs one count per parameter ({self.d}); got {counts}.")
+        for count in counts:
+            require_count(count, "points per side", minimum=2)
+        low, high = self.box(region)
+        axes = [np.linspace(low[k], high[k], counts[k]) for k in range(self.d)]
+        return np.stack([a.ravel() for a in np.meshgrid(*axes, indexing="ij")], axis=1)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data for JSON; `from_dict` turns it back."""
+        return {"parameters": [vars(p).copy() for p in self.parameters], "fixed": dict(self.fixed)}
+
+    @classmethod
+    def from_dict(cls, content: Mapping[str, Any]) -> Space:
+        try:
+            parameters = [Parameter(**entry) for entry in content["parameters"]]
+            return cls(parameters, content.get("fixed"))
+        except (KeyError, TypeError, AttributeError) as error:
+            raise FormatError(f"Not the description of a parameter space: {error}.") from None
+
+    def _last_axis(self, values: ArrayLike, name: str) -> Floats:
+        array = as_floats(values, name)
+        if array.ndim == 0 or array.shape[-1] != self.d:
+            raise ShapeError(
+                f"{name} must have {self.d} values ({', '.join(self.names)}) on its last axis; "
+                f"got shape {array.shape}."
+            )
+        return array
+
+
+def cells_per_side(n: int, d: int) -> int:
+    """ceil(n^(1/d)) in exact integer arithmetic (1000^(1/3) is not quite 10 in floating point)."""
+    side = max(1, round(n ** (1.0 / d)))
+    while side**d >= n and side > 1:
+        side -= 1
+    while side**d < n:
+        side += 1
+    return side

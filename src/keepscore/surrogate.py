@@ -1,0 +1,1 @@
+"""A trained network, its space and its provenance."""

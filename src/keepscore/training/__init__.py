@@ -1,0 +1,1 @@
+"""Algorithm 1: the step, the loop, its checkpoints and settings."""

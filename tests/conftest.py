@@ -1,0 +1,17 @@
+"""Before anything imports numpy or jax: one BLAS thread per test process, JAX on the CPU.
+
+Under the tests only, jaxtyping and beartype check the shapes that internal signatures promise.
+"""
+
+import os
+
+for variable in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"):
+    os.environ.setdefault(variable, "1")
+os.environ.setdefault("JAX_PLATFORMS", "cpu")
+os.environ.setdefault("MPLBACKEND", "Agg")
+
+from jaxtyping import install_import_hook  # noqa: E402
+
+_hook = install_import_hook(
+    ["keepscore.numerics", "keepscore.networks", "keepscore.losses"], "beartype.beartype"
+)
