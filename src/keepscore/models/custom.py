@@ -1,0 +1,274 @@
+"""Your own model from plain functions, in NumPy or JAX.
+
+    model = ks.models.from_functions(space, x_shape, simulate=f, log_prob=g)
+
+All functions work on batches, in working parameters:
+
+    simulate(theta (n, d), rng)              -> (n, *x_shape)
+    log_prob(theta (n, d), x (n, *x_shape))  -> (n,)
+    score(theta, x)                          -> (n, d)
+
+Row i of the result depends on row i of the inputs only. Where no score is given it comes from
+automatic differentiation when `log_prob` can be traced by JAX, and from central differences if not:
+
+    D(h) = [g(theta + h e_k) - g(theta - h e_k)] / 2h
+
+Richardson's combination [4 D(h/2) - D(h)] / 3 removes the h^2 error; |D(h/2) - D(h)| / 3 bounds the
+rest.
+"""
+
+from __future__ import annotations
+
+import sys
+import warnings
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, DTypeLike, NDArray
+
+from keepscore.checks import Floats, as_theta
+from keepscore.errors import KeepscoreWarning, MissingError, ShapeError
+from keepscore.likelihood import Likelihood
+from keepscore.models.base import ScoreKind, Symmetry, as_pairs, given_by_rows
+from keepscore.space import Space
+
+Simulate = Callable[[Floats, np.random.Generator], NDArray[Any]]
+SimulateWithScore = Callable[[Floats, np.random.Generator], tuple[NDArray[Any], NDArray[Any]]]
+OfPairs = Callable[[Floats, NDArray[Any]], Any]
+
+# The error of Richardson's combination is about h^4 + 1e-16 / h (in units of the box): least here.
+RELATIVE_STEP = 1e-3
+
+
+@dataclass(frozen=True, eq=False)
+class FunctionModel:
+    """A model whose parts are functions of the user; made by `from_functions`."""
+
+    name: str
+    space: Space
+    x_shape: tuple[int, ...]
+    x_dtype: np.dtype[Any]
+    simulate_function: Simulate
+    log_prob_function: OfPairs | None
+    score_function: OfPairs | None
+    joint_function: SimulateWithScore | None
+    symmetries: tuple[Symmetry, ...]
+    structure: str | None
+
+    @property
+    def score_kind(self) -> ScoreKind | None:
+        if self.joint_function is not None:
+            return "joint"
+        return None if self.score_function is None else "exact"
+
+    def settings(self) -> dict[str, Any]:
+        functions = {
+            "simulate": self.simulate_function,
+            "log_prob": self.log_prob_function,
+            "score": self.score_function,
+            "joint": self.joint_function,
+        }
+        named = {key: _name_of(f) for key, f in functions.items() if f is not None}
+        return {"functions": named, "x_shape": list(self.x_shape), "x_dtype": self.x_dtype.str}
+
+    def simulate(self, theta: ArrayLike, rng: np.random.Generator) -> NDArray[Any]:
+        rows = as_theta(theta, self.space.d)
+        if len(rows) == 0:
+            return np.empty((0, *self.x_shape), self.x_dtype)
+        return self._shaped_x(self.simulate_function(rows, rng), len(rows), "simulate")
+
+    def simulate_with_score(
+        self, theta: ArrayLike, rng: np.random.Generator
+    ) -> tuple[NDArray[Any], Floats]:
+        rows = as_theta(theta, self.space.d)
+        if self.joint_function is None or len(rows) == 0:
+            x = self.simulate(rows, rng)
+            return x, self.score(rows, x)
+        x, joint = self.joint_function(rows, rng)
+        x = self._shaped_x(x, len(rows), "simulate_with_joint_score")
+        return x, _shaped(joint, (len(rows), self.space.d), "simulate_with_joint_score (score)")
+
+    def log_prob(self, theta: ArrayLike, x: ArrayLike) -> Floats:
+        rows, data = as_pairs(self, theta, x)
+        if self.log_prob_function is None:
+            raise MissingError(
+                f"Model {self.name!r} was given no log_prob; only its simulator can be used."
+            )
+        if len(rows) == 0:
+            return np.empty(0)
+        return _shaped(_call(self.log_prob_function, rows, data), (len(rows),), "log_prob")
+
+    def score(self, theta: ArrayLike, x: ArrayLike) -> Floats:
+        rows, data = as_pairs(self, theta, x)
+        if self.score_function is None:
+            raise MissingError(
+                f"Model {self.name!r} has no score: give from_functions a log_prob or a score, "
+                "or train with BCE, which needs none."
+            )
+        if len(rows) == 0:
+            return np.empty((0, self.space.d))
+        return _shaped(_call(self.score_function, rows, data), rows.shape, "score")
+
+    def log_prob_and_score(self, theta: ArrayLike, x: ArrayLike) -> tuple[Floats, Floats]:
+        return self.log_prob(theta, x), self.score(theta, x)
+
+    def score_error(self, theta: ArrayLike, x: ArrayLike) -> Floats:
+        """Estimated error (n, d) of a central-difference score at these pairs."""
+        rows, data = as_pairs(self, theta, x)
+        return central_differences(self.log_prob, self.space, rows, data)[1]
+
+    def given(self, xs: ArrayLike) -> Likelihood:
+        return given_by_rows(self, xs)
+
+    def _shaped_x(self, x: Any, n: int, source: str) -> NDArray[Any]:
+        array = np.asarray(x)
+        if array.shape != (n, *self.x_shape):
+            raise ShapeError(
+                f"{source} of {self.name!r} must return shape {(n, *self.x_shape)}; "
+                f"got {array.shape}."
+            )
+        # No check for NaN here: `ks.simulate` counts and reports invalid simulations itself.
+        return array.astype(self.x_dtype, copy=False)
+
+
+def from_functions(
+    space: Space,
+    x_shape: Sequence[int],
+    *,
+    simulate: Simulate,
+    log_prob: OfPairs | None = None,
+    score: OfPairs | None = None,
+    simulate_with_joint_score: SimulateWithScore | None = None,
+    name: str = "custom",
+    x_dtype: DTypeLike = np.float64,
+    declares: Sequence[Symmetry | str] = (),
+) -> FunctionModel:
+    """A model from plain functions of batches (see the top of this module).
+
+    `simulate_with_joint_score(theta, rng) -> (x, joint score)` is for likelihoods nobody can
+    compute: the score of everything drawn along the simulation, whose mean given x is the score.
+    `declares` lists symmetries, and at most one structure networks may rely on ("markov",
+    "stationary-field"); `ks.check_model` tests both.
+    """
+    model = FunctionModel(
+        name=name,
+        space=space,
+        x_shape=tuple(int(s) for s in x_shape),
+        x_dtype=np.dtype(x_dtype),
+        simulate_function=simulate,
+        log_prob_function=log_prob,
+        score_function=score,
+        joint_function=simulate_with_joint_score,
+        symmetries=tuple(s for s in declares if isinstance(s, Symmetry)),
+        structure=next((s for s in declares if isinstance(s, str)), None),
+    )
+    if score is not None or log_prob is None:
+        return model
+    if is_traceable(log_prob, space.d, model.x_shape, model.x_dtype):
+        derived: OfPairs = AutodiffScore(log_prob)
+    else:
+        derived = DifferenceScore(log_prob, space)
+        _warn_of_differences(model)
+    return FunctionModel(**{**vars(model), "score_function": derived})
+
+
+@dataclass(frozen=True)
+class AutodiffScore:
+    """d log_prob / d theta by JAX, in float64: the gradient of the sum, as rows are independent."""
+
+    log_prob: OfPairs
+
+    def __call__(self, theta: Floats, x: NDArray[Any]) -> Floats:
+        import jax
+
+        with jax.enable_x64(True):
+            gradient = jax.grad(lambda t: self.log_prob(t, x).sum())(jax.numpy.asarray(theta))
+            return np.asarray(gradient)
+
+
+@dataclass(frozen=True)
+class DifferenceScore:
+    """d log_prob / d theta by central differences."""
+
+    log_prob: OfPairs
+    space: Space
+
+    def __call__(self, theta: Floats, x: NDArray[Any]) -> Floats:
+        return central_differences(self.log_prob, self.space, theta, x)[0]
+
+
+def central_differences(
+    function: OfPairs, space: Space, theta: Floats, x: NDArray[Any]
+) -> tuple[Floats, Floats]:
+    """Gradient (n, d) of `function(theta, x)` in theta, and its estimated error, both (n, d)."""
+    low, high = space.box("base")
+    gradient, error = np.empty_like(theta), np.empty_like(theta)
+    for k in range(space.d):
+        step = np.zeros(space.d)
+        step[k] = RELATIVE_STEP * (high[k] - low[k])
+
+        def slope(h: Floats, k: int = k) -> Floats:
+            rise = np.asarray(function(theta + h, x)) - np.asarray(function(theta - h, x))
+            return rise / (2 * h[k])
+
+        coarse, fine = slope(step), slope(step / 2)
+        gradient[:, k] = (4 * fine - coarse) / 3
+        error[:, k] = np.abs(fine - coarse) / 3
+    return gradient, error
+
+
+def is_traceable(function: OfPairs, d: int, x_shape: tuple[int, ...], x_dtype: Any) -> bool:
+    """Can JAX differentiate this function? NumPy functions refuse its tracers."""
+    import jax
+
+    with jax.enable_x64(True):
+        theta = jax.ShapeDtypeStruct((2, d), np.float64)
+        x = jax.ShapeDtypeStruct((2, *x_shape), np.dtype(x_dtype))
+        try:
+            shape = jax.eval_shape(jax.grad(lambda t, x: function(t, x).sum()), theta, x)
+        except Exception:  # whatever a foreign function raises, the answer is no
+            return False
+    return bool(shape.shape == (2, d))
+
+
+def _warn_of_differences(model: FunctionModel) -> None:
+    rng = np.random.default_rng(0)
+    theta = model.space.uniform(8, rng, region="test")
+    x = model.simulate(theta, rng)
+    gradient, error = central_differences(model.log_prob, model.space, theta, x)
+    scale = float(np.max(np.abs(gradient))) or 1.0
+    warnings.warn(
+        f"log_prob of {model.name!r} is not written in JAX and no score was given: scores come "
+        f"from central differences (estimated error {np.max(error) / scale:.1e} of the largest "
+        "score on 8 simulations; `model.score_error` tells it anywhere). Give `score=` for exact "
+        "ones.",
+        KeepscoreWarning,
+        stacklevel=3,
+    )
+
+
+def _call(function: OfPairs, theta: Floats, x: NDArray[Any]) -> Any:
+    # A function that uses JAX has imported it, and must compute in float64 here.
+    if "jax" not in sys.modules:
+        return function(theta, x)
+    import jax
+
+    with jax.enable_x64(True):
+        return np.asarray(function(theta, x))
+
+
+def _shaped(values: Any, shape: tuple[int, ...], source: str) -> Floats:
+    array = np.asarray(values, dtype=np.float64)
+    if array.shape != shape:
+        raise ShapeError(f"{source} must return shape {shape}; got {array.shape}.")
+    return array
+
+
+def _name_of(function: Any) -> str:
+    if isinstance(function, (AutodiffScore, DifferenceScore)):
+        return f"{type(function).__name__}({_name_of(function.log_prob)})"
+    kind = type(function)
+    module = getattr(function, "__module__", kind.__module__)
+    return f"{module}:{getattr(function, '__qualname__', kind.__qualname__)}"

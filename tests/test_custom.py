@@ -1,0 +1,144 @@
+"""Models from plain functions: NumPy, JAX, without a likelihood, with a joint score."""
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from toys import GaussianToy
+
+import keepscore as ks
+from keepscore.errors import KeepscoreWarning, MissingError, ShapeError
+
+TOY = GaussianToy(m=3)
+
+
+def numpy_log_prob(theta, x):
+    z = (x - theta[:, :1]) / np.exp(theta[:, 1:])
+    return -0.5 * np.square(z).sum(1) - 3 * (theta[:, 1] + 0.5 * np.log(2 * np.pi))
+
+
+def jax_log_prob(theta, x):
+    z = (x - theta[:, :1]) / jnp.exp(theta[:, 1:])
+    return -0.5 * jnp.square(z).sum(1) - 3 * (theta[:, 1] + 0.5 * jnp.log(2 * jnp.pi))
+
+
+@pytest.fixture
+def pairs():
+    rng = np.random.default_rng(1)
+    theta = TOY.space.uniform(20, rng)
+    return theta, TOY.simulate(theta, rng)
+
+
+def test_jax_log_prob_gets_exact_scores_in_float64(pairs):
+    model = ks.models.from_functions(TOY.space, (3,), simulate=TOY.simulate, log_prob=jax_log_prob)
+    np.testing.assert_allclose(model.log_prob(*pairs), TOY.log_prob(*pairs), rtol=1e-13)
+    np.testing.assert_allclose(model.score(*pairs), TOY.score(*pairs), rtol=1e-12)
+    assert model.score_kind == "exact"
+    report = ks.check_model(model, draws=200, show=False)
+    assert report.passed
+    assert "score = autodiff" in [f.law for f in report.findings if f.verdict == "holds"]
+
+
+def test_numpy_log_prob_gets_differences_and_a_warning(pairs):
+    with pytest.warns(KeepscoreWarning, match="central differences"):
+        model = ks.models.from_functions(
+            TOY.space, (3,), simulate=TOY.simulate, log_prob=numpy_log_prob
+        )
+    expected = TOY.score(*pairs)
+    np.testing.assert_allclose(model.score(*pairs), expected, rtol=1e-7, atol=1e-8)
+    error = model.score_error(*pairs)
+    assert (np.abs(model.score(*pairs) - expected) <= error + 1e-9).all()
+
+
+def test_a_given_score_is_used_without_a_warning(pairs):
+    model = ks.models.from_functions(
+        TOY.space, (3,), simulate=TOY.simulate, log_prob=numpy_log_prob, score=TOY.score
+    )
+    np.testing.assert_array_equal(model.score(*pairs), TOY.score(*pairs))
+
+
+def test_a_wrong_score_is_convicted_by_autodiff(pairs):
+    model = ks.models.from_functions(
+        TOY.space,
+        (3,),
+        simulate=TOY.simulate,
+        log_prob=jax_log_prob,
+        score=lambda theta, x: TOY.score(theta, x) * (1 + 1e-6),
+    )
+    assert ks.check_model(model, draws=100, show=False).broken == ("score = autodiff",)
+
+
+def test_simulator_only(pairs):
+    model = ks.models.from_functions(TOY.space, (3,), simulate=TOY.simulate)
+    assert model.score_kind is None
+    with pytest.raises(MissingError, match="no log_prob"):
+        model.log_prob(*pairs)
+    with pytest.raises(MissingError, match="BCE"):
+        model.score(*pairs)
+    report = ks.check_model(model, draws=100, show=False)
+    assert report.passed
+    assert {f.verdict for f in report.findings[1:]} == {"not checked"}
+
+
+def latent(theta, rng):
+    """x = mean + sd (z + w): the path (z, w) is known along the way, x alone is what is kept."""
+    z = rng.standard_normal((len(theta), 3)) / np.sqrt(2)
+    middle = theta[:, :1] + np.exp(theta[:, 1:]) * z
+    x = middle + np.exp(theta[:, 1:]) * rng.standard_normal((len(theta), 3)) / np.sqrt(2)
+    sd = np.exp(theta[:, 1:]) / np.sqrt(2)
+    a, b = (middle - theta[:, :1]) / sd, (x - middle) / sd
+    joint = np.stack([(a / sd).sum(1), (a**2).sum(1) - 3 + (b**2).sum(1) - 3], axis=1)
+    return x, joint
+
+
+def test_joint_scores_obey_their_law_and_a_scaled_one_does_not():
+    def model(function):
+        return ks.models.from_functions(
+            TOY.space,
+            (3,),
+            simulate=lambda theta, rng: function(theta, rng)[0],
+            log_prob=jax_log_prob,
+            simulate_with_joint_score=function,
+        )
+
+    def scaled(theta, rng):
+        x, joint = latent(theta, rng)
+        return x, 1.3 * joint
+
+    assert model(latent).score_kind == "joint"
+    assert ks.check_model(model(latent), show=False).passed
+    assert "E[joint score | x] = score" in ks.check_model(model(scaled), show=False).broken
+
+
+def test_wrong_shapes_are_named():
+    model = ks.models.from_functions(
+        TOY.space, (3,), simulate=lambda t, rng: np.zeros((len(t), 2)), log_prob=jax_log_prob
+    )
+    with pytest.raises(ShapeError, match=r"\(5, 3\); got \(5, 2\)"):
+        model.simulate(np.zeros((5, 2)), np.random.default_rng(0))
+    with pytest.raises(ShapeError, match="pair up row by row"):
+        model.log_prob(np.zeros((5, 2)), np.zeros((4, 3)))
+
+
+def test_given_sums_the_observations_of_each_group():
+    model = ks.models.from_functions(TOY.space, (3,), simulate=TOY.simulate, log_prob=jax_log_prob)
+    rng = np.random.default_rng(2)
+    xs = rng.standard_normal((4, 5, 3))
+    theta = TOY.space.uniform(6, rng)
+    like = model.given(xs)
+    expected = [[TOY.log_prob(np.tile(t, (5, 1)), g).sum() for t in theta] for g in xs]
+    slopes = [[TOY.score(np.tile(t, (5, 1)), g).sum(0) for t in theta] for g in xs]
+    np.testing.assert_allclose(like(theta), expected, rtol=1e-12)
+    np.testing.assert_allclose(like.gradient(theta), slopes, rtol=1e-10)
+    np.testing.assert_allclose(like.paired(theta[:4]), np.diag(np.array(expected)[:, :4]))
+    one = model.given(xs[2])
+    np.testing.assert_allclose(one(theta), expected[2], rtol=1e-12)
+    assert one(theta[0]) == pytest.approx(expected[2][0])
+    assert one.gradient(theta[0]).shape == (2,)
+
+
+def test_empty_batches():
+    model = ks.models.from_functions(TOY.space, (3,), simulate=TOY.simulate, log_prob=jax_log_prob)
+    theta, x = np.zeros((0, 2)), np.zeros((0, 3))
+    assert model.simulate(theta, np.random.default_rng(0)).shape == (0, 3)
+    assert model.log_prob(theta, x).shape == (0,)
+    assert model.score(theta, x).shape == (0, 2)
