@@ -1,0 +1,71 @@
+"""A bridge to `sbi`: our likelihoods as its potentials, for its samplers and its diagnostics.
+
+sbi works with a potential, the log of an unnormalised posterior as a function of theta,
+
+    potential(theta) = log p(x_1, ..., x_n | theta) + log prior(theta),
+
+written in PyTorch. `to_sbi_potential` makes one from anything that has `given(xs)` (a surrogate, an
+exact model) or from a single `Likelihood`. Values and gradients come from the likelihood itself:
+nothing is copied into torch, features of x stay computed once, and theta remains the working
+parameter. `box_prior` is the uniform prior over the space.
+
+    potential = to_sbi_potential(surrogate, xs)
+    posterior = sbi.inference.MCMCPosterior(
+        potential, proposal=potential.prior, theta_transform=mcmc_transform(potential.prior)
+    )
+
+torch and sbi are imported only here and only when asked for.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any
+
+from numpy.typing import ArrayLike
+
+from keepscore.errors import MissingError
+from keepscore.likelihood import Likelihood
+from keepscore.space import Region, Space
+
+
+def box_prior(space: Space, region: Region = "base", device: str = "cpu") -> Any:
+    """sbi's `BoxUniform` over the working parameters of a region of the space."""
+    return _bridge().box_uniform(space, region, device)
+
+
+def to_sbi_potential(
+    source: Any, xs: ArrayLike | None = None, *, prior: Any = None, device: str = "cpu"
+) -> Any:
+    """A potential for sbi's posteriors, with gradient, `.x_o`, `.prior`, `.device` and `set_x`.
+
+    source: anything with `given(xs)`, `space` and `x_shape`; then sbi may change the observations
+    (`posterior.sample(x=...)`, simulation-based calibration), each of them a group of iid
+    observations, or, in sbi's batched sampling, one observation a row. Or a `Likelihood` of one
+    group, whose observations are then fixed; xs, the observations it was made from, is what sbi
+    shows as `x_o`.
+    prior: a torch distribution of theta; by default `box_prior(source.space)`.
+    """
+    bridge = _bridge()
+    prior = bridge.box_uniform(source.space, "base", device) if prior is None else prior
+    if not isinstance(source, Likelihood):
+        return bridge.AmortizedPotential(source, xs, prior, device)
+    if xs is None:
+        raise MissingError(
+            "A potential from a Likelihood needs the observations it was made from, as a label "
+            "for sbi; pass xs, or pass the surrogate or model itself instead of the Likelihood."
+        )
+    return bridge.FixedPotential(source, xs, prior, device)
+
+
+def _bridge() -> Any:
+    """The module written in torch, or an error that says what to install."""
+    try:
+        return importlib.import_module("keepscore.inference.sbi_potential")
+    except ModuleNotFoundError as error:
+        if error.name is None or error.name.partition(".")[0] not in ("torch", "sbi"):
+            raise
+        raise MissingError(
+            f"The bridge to sbi needs the package {error.name!r}, which is not installed; "
+            'install the extra: pip install "keepscore[sbi]".'
+        ) from None
