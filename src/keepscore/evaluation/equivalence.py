@@ -1,0 +1,194 @@
+"""What was the score worth? How many BCE simulations, and how much BCE time, match ASA at N.
+
+Let m_BCE(N) be a metric (lower is better) of networks trained with L_BCE on N simulations, and
+m_ASA(N) the same with L_ASA. The equivalent number of simulations is
+
+    N* = min { N' : m_BCE(N') <= m_ASA(N) },     factor = N* / N,
+    time factor = t_BCE(N*) / t_ASA(N),
+
+with m_BCE between the N that were run by interpolation: in log N and log m for metrics whose ideal
+value is zero (a power law is a straight line there), in log N and m otherwise (`scale="linear"`).
+Runs are noisy, so m_BCE is first made non-increasing in N by isotonic regression of its means over
+seeds. N* is not extrapolated: beyond the largest run it is "more than", before the smallest "at
+most".
+
+Uncertainty over seeds: every mean m(N) over r seeds is off by s / sqrt(r), s the standard deviation
+from seed to seed pooled over all cells that have several (on the scale of the interpolation). The
+means are redrawn with Student-t errors of the pooled degrees of freedom and N* is found again; the
+interval holds 95% of these. With one seed everywhere there is nothing to judge by: no interval.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+
+from keepscore.checks import Floats, require_count
+from keepscore.errors import DomainError, MissingError, NonFiniteError, unknown_name
+
+SCALES = ("log", "linear")
+DRAWS = 4000
+LEVEL = 0.95
+
+
+@dataclass(frozen=True)
+class Equivalence:
+    """N* / N and its time, for one metric. `beyond` is "more" when BCE never reaches the value
+    with its largest run (simulations and factor are then lower bounds), "fewer" when its smallest
+    run is already as good (upper bounds), and None inside. Interval ends are None where unknown or
+    beyond the runs: `open_above`, `open_below` tell the second."""
+
+    n: int
+    value: float
+    simulations: float
+    factor: float
+    beyond: str | None
+    interval: tuple[float | None, float | None]
+    open_below: bool
+    open_above: bool
+    time_factor: float | None
+    seeds: int
+    largest: int
+
+    def __str__(self) -> str:
+        sign = {"more": "more than ", "fewer": "at most ", None: ""}[self.beyond]
+        text = f"{sign}{self.factor:.3g}x"
+        if self.beyond == "more":
+            text += f" (BCE with {self.largest:,} simulations does not reach it)"
+        low, high = self.interval
+        if low is not None or high is not None:
+            below = f"under {low:.3g}x" if self.open_below else f"{low:.3g}x"
+            above = f"over {high:.3g}x" if self.open_above else f"{high:.3g}x"
+            text += f", {LEVEL:.0%} interval {below} to {above}"
+        return text
+
+    def to_dict(self) -> dict[str, Any]:
+        return {**asdict(self), "interval": list(self.interval)}
+
+
+def equivalence(
+    baseline: Mapping[int, Sequence[float]],
+    n: int,
+    values: Sequence[float],
+    scale: str = "log",
+    baseline_seconds: Mapping[int, Sequence[float]] | None = None,
+    seconds: Sequence[float] | None = None,
+    seed: int = 0,
+) -> Equivalence:
+    """How many baseline simulations match `values` (one a seed), reached with n simulations.
+
+    baseline: N -> the metric of each seed's run. Times, if given, are training seconds of the same.
+    """
+    if scale not in SCALES:
+        raise unknown_name("scale", scale, SCALES)
+    require_count(n, "n")
+    if len(baseline) < 2:
+        raise MissingError(
+            f"Interpolation needs the baseline at two sizes N or more; got {sorted(baseline)}."
+        )
+    sizes = np.array(sorted(baseline))
+    curve = [_on_scale(baseline[int(k)], scale, f"baseline at N = {k}") for k in sizes]
+    target = _on_scale(values, scale, "values")
+    means, reached = np.array([c.mean() for c in curve]), float(target.mean())
+    weights = np.array([len(c) for c in curve], dtype=float)
+    points, sides = _match(np.log(sizes), means[None], weights, np.array([reached]))
+    log_n, beyond = float(points[0]), {1: "more", -1: "fewer", 0: None}[int(sides[0])]
+    interval = _interval(np.log(sizes), [*curve, target], seed)
+    ends = tuple(None if end is None else math.exp(end) / n for end in interval[0])
+    time_factor = None
+    if baseline_seconds is not None and seconds is not None:
+        log_t = np.log([np.mean(baseline_seconds[int(k)]) for k in sizes])
+        time_factor = math.exp(np.interp(log_n, np.log(sizes), log_t)) / float(np.mean(seconds))
+    return Equivalence(
+        n=n,
+        value=float(np.mean(values)),
+        simulations=math.exp(log_n),
+        factor=math.exp(log_n) / n,
+        beyond=beyond,
+        interval=(ends[0], ends[1]),
+        open_below=interval[1],
+        open_above=interval[2],
+        time_factor=time_factor,
+        seeds=min(len(c) for c in [*curve, target]),
+        largest=int(sizes[-1]),
+    )
+
+
+def monotone(means: Floats, weights: Floats) -> Floats:
+    """The non-increasing sequences nearest to the rows of means (..., k), in weighted squares.
+
+    Isotonic regression by its min-max formula: g_i = min over a <= i of max over b >= i of the
+    weighted average of means a, ..., b. k is a handful, and all rows go at once.
+    """
+    k = means.shape[-1]
+    total = np.concatenate([np.zeros((*means.shape[:-1], 1)), (means * weights).cumsum(-1)], -1)
+    weight = np.concatenate([[0.0], weights.cumsum()])
+    fitted = np.empty_like(means)
+    for i in range(k):
+        best = [
+            np.max(
+                [
+                    (total[..., b] - total[..., a]) / (weight[b] - weight[a])
+                    for b in range(i + 1, k + 1)
+                ],
+                axis=0,
+            )
+            for a in range(i + 1)
+        ]
+        fitted[..., i] = np.min(best, axis=0)
+    return fitted
+
+
+def _match(
+    log_sizes: Floats, means: Floats, weights: Floats, reached: Floats
+) -> tuple[Floats, Floats]:
+    """log N* for each row of means (m, k) and value (m,), and the side of the runs it lies on:
+    1 beyond the largest, -1 before the smallest, 0 inside."""
+    curve, rows = monotone(means, weights), np.arange(len(means))
+    side = np.where(reached < curve[:, -1], 1, np.where(reached > curve[:, 0], -1, 0))
+    # The first N that is as good; inside, the step before it is worse.
+    k = np.maximum(1, np.argmax(curve <= reached[:, None], axis=1))
+    above, below = curve[rows, k - 1], curve[rows, k]
+    drop = np.where(above > below, above - below, 1.0)
+    share = np.clip((above - reached) / drop, 0.0, 1.0)
+    inside = log_sizes[k - 1] + share * (log_sizes[k] - log_sizes[k - 1])
+    return np.where(side > 0, log_sizes[-1], np.where(side < 0, log_sizes[0], inside)), side
+
+
+def _interval(
+    log_sizes: Floats, cells: Sequence[Floats], seed: int
+) -> tuple[tuple[float | None, float | None], bool, bool]:
+    freedom = sum(len(c) - 1 for c in cells)
+    if freedom == 0:
+        return (None, None), False, False
+    spread = math.sqrt(sum(float(((c - c.mean()) ** 2).sum()) for c in cells) / freedom)
+    counts = np.array([len(c) for c in cells], dtype=float)
+    means = np.array([c.mean() for c in cells])
+    rng = np.random.default_rng(seed)
+    redrawn = means + rng.standard_t(freedom, size=(DRAWS, len(cells))) * spread / np.sqrt(counts)
+    points, sides = _match(log_sizes, redrawn[:, :-1], counts[:-1], redrawn[:, -1])
+    order = np.lexsort((points, sides))  # all "fewer" first, all "more" last
+    tail = (1 - LEVEL) / 2
+    first, last = order[int(tail * DRAWS)], order[int((1 - tail) * DRAWS)]
+    return (
+        (float(points[first]), float(points[last])),
+        bool(sides[first] < 0),
+        bool(sides[last] > 0),
+    )
+
+
+def _on_scale(values: Sequence[float], scale: str, name: str) -> Floats:
+    array = np.asarray(values, dtype=float)
+    if array.ndim != 1 or len(array) == 0:
+        raise MissingError(f"{name}: one number per seed is needed; got shape {array.shape}.")
+    if not np.isfinite(array).all():
+        raise NonFiniteError(f"{name} must be finite; got {array.tolist()}.")
+    if scale == "linear":
+        return array
+    if (array <= 0).any():
+        raise DomainError(f"{name} must be positive on the log scale; got {array.min():g}.")
+    return np.log(array)
