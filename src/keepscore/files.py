@@ -1,7 +1,9 @@
 """Files that are either whole or absent: atomic writes, checksums, careful JSON.
 
 A write goes to a temporary file in the same folder, is flushed to disk, and then renamed over the
-target; a crash at any moment leaves the old file or the new one, never half of one.
+target; a crash at any moment leaves the old file or the new one, never half of one. The name of a
+temporary file says which process on which host writes it, so that a later run can tell what a dead
+writer left behind from what a live one is writing.
 """
 
 from __future__ import annotations
@@ -9,7 +11,9 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import socket
 import tempfile
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -17,6 +21,8 @@ from typing import Any, BinaryIO
 from keepscore.errors import FormatError, StorageError
 
 TEMPORARY_PREFIX = ".tmp-"
+# Of a writer on another host we cannot know whether it lives; after a day nothing takes that long.
+ABANDONED_SECONDS = 24 * 3600.0
 
 
 def make_folder(path: str | os.PathLike[str]) -> Path:
@@ -29,10 +35,17 @@ def make_folder(path: str | os.PathLike[str]) -> Path:
     return folder
 
 
-def write_atomically(path: Path, write: Callable[[BinaryIO], Any]) -> None:
-    """Call `write(file)` on a temporary file beside `path`, sync it, and rename it to `path`."""
+def write_atomically(
+    path: Path, write: Callable[[BinaryIO], Any], *, exclusive: bool = False
+) -> None:
+    """Call `write(file)` on a temporary file beside `path`, sync it, and rename it to `path`.
+
+    With `exclusive`, a `path` that exists is left alone and `FileExistsError` is raised: of several
+    processes that write at once, exactly one succeeds.
+    """
+    prefix = f"{TEMPORARY_PREFIX}{socket.gethostname()}-{os.getpid()}-"
     try:
-        handle, temporary = tempfile.mkstemp(prefix=TEMPORARY_PREFIX, dir=path.parent)
+        handle, temporary = tempfile.mkstemp(prefix=prefix, dir=path.parent)
     except OSError as error:
         raise StorageError(f"Cannot write {path}: {error.strerror}.") from error
     try:
@@ -40,13 +53,29 @@ def write_atomically(path: Path, write: Callable[[BinaryIO], Any]) -> None:
             write(file)
             file.flush()
             os.fsync(file.fileno())
-        os.replace(temporary, path)
+        if exclusive:
+            _rename_if_free(temporary, path)
+        else:
+            os.replace(temporary, path)
         _sync_folder(path.parent)
     except BaseException as error:
         Path(temporary).unlink(missing_ok=True)
-        if isinstance(error, OSError):
+        if isinstance(error, OSError) and not (exclusive and isinstance(error, FileExistsError)):
             raise StorageError(f"Cannot write {path}: {error.strerror or error}.") from error
         raise
+
+
+def remove_leftovers(folder: Path) -> int:
+    """Delete temporary files of writers that no longer run; how many there were."""
+    removed = 0
+    for file in folder.glob(f"{TEMPORARY_PREFIX}*"):
+        try:
+            if not _writer_may_live(file):
+                file.unlink()
+                removed += 1
+        except OSError:
+            continue  # gone in the meantime, or not ours to delete
+    return removed
 
 
 def write_json(path: Path, content: Any) -> None:
@@ -87,3 +116,28 @@ def _sync_folder(folder: Path) -> None:
         pass
     finally:
         os.close(descriptor)
+
+
+def _rename_if_free(temporary: str, path: Path) -> None:
+    try:
+        os.link(temporary, path)  # unlike a rename, fails if the name is taken
+        os.unlink(temporary)
+    except FileExistsError:
+        raise
+    except OSError:  # a file system without hard links: check and rename is the best there is
+        if path.exists():
+            raise FileExistsError(f"{path} exists.") from None
+        os.replace(temporary, path)
+
+
+def _writer_may_live(file: Path) -> bool:
+    host, _, pid = file.name.removeprefix(TEMPORARY_PREFIX).rpartition("-")[0].rpartition("-")
+    if os.name == "posix" and host == socket.gethostname() and pid.isdigit():
+        try:
+            os.kill(int(pid), 0)  # signal 0 only asks whether the process exists
+        except ProcessLookupError:
+            return False
+        except OSError:
+            return True
+        return True
+    return time.time() - file.stat().st_mtime < ABANDONED_SECONDS

@@ -1,0 +1,97 @@
+"""The record of a simulated data set: rows (theta, x, score) and where they came from.
+
+Row i holds theta[i] drawn from the design, x[i] ~ p(x | theta[i]), and, where the model has them,
+score[i] = d log p(x[i] | theta[i]) / d theta (exact), or its unbiased stand-in (joint).
+The arrays are in memory or, for a data set on disk, a view of its shards that fetches rows when
+asked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from keepscore.checks import require_count
+from keepscore.data.sharded import ShardedArray
+from keepscore.errors import MissingError, ShapeError
+from keepscore.models.base import ScoreKind, Symmetry
+from keepscore.space import Space
+
+Array = NDArray[Any] | ShardedArray
+Batch = tuple[NDArray[Any], NDArray[Any], NDArray[Any] | None]
+
+
+@dataclass(frozen=True, eq=False)
+class Dataset:
+    """theta (n, d) float64, x (n, *x_shape) in the model's dtype, score (n, d) float64 or None."""
+
+    theta: Array
+    x: Array
+    score: Array | None
+    space: Space
+    score_kind: ScoreKind | None = None
+    structure: str | None = None
+    symmetries: tuple[Symmetry, ...] = ()
+    provenance: Mapping[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        n, d = len(self.theta), self.space.d
+        if self.theta.shape != (n, d):
+            raise ShapeError(f"theta must have shape (n, {d}); got {self.theta.shape}.")
+        if len(self.x) != n:
+            raise ShapeError(f"theta and x need as many rows each; got {n} and {len(self.x)}.")
+        if self.score is not None and self.score.shape != (n, d):
+            raise ShapeError(f"score must have shape ({n}, {d}); got {self.score.shape}.")
+        if (self.score is None) != (self.score_kind is None):
+            raise MissingError(
+                "Scores and score_kind ('exact' or 'joint') go together: give both or neither."
+            )
+
+    def __len__(self) -> int:
+        return len(self.theta)
+
+    def __repr__(self) -> str:
+        name = self.provenance.get("model", {}).get("name", "unnamed model")
+        return (
+            f"Dataset({name}, n={len(self)}, x_shape={self.x_shape}, d={self.space.d}, "
+            f"score_kind={self.score_kind!r})"
+        )
+
+    @property
+    def x_shape(self) -> tuple[int, ...]:
+        return tuple(self.x.shape[1:])
+
+    def rows(self, index: ArrayLike) -> Batch:
+        """(theta, x, score) at the rows of an index array, in its order, copied into memory."""
+        index = np.asarray(index)
+        if index.size == 0:
+            index = index.astype(np.int64)
+        return self.theta[index], self.x[index], None if self.score is None else self.score[index]
+
+    def take(self, n: int) -> Dataset:
+        """The first n rows as a data set of their own; nothing is copied."""
+        require_count(n, "n", minimum=0)
+        if n > len(self):
+            raise ShapeError(f"Cannot take {n} rows of {len(self)}; simulate more.")
+
+        def head(array: Array) -> Array:
+            return array.head(n) if isinstance(array, ShardedArray) else array[:n]
+
+        score = None if self.score is None else head(self.score)
+        return replace(self, theta=head(self.theta), x=head(self.x), score=score)
+
+    def blocks(self, rows_per_block: int = 8192) -> Iterator[Batch]:
+        """The rows in order, as blocks (theta, x, score) of at most `rows_per_block`, in memory."""
+        require_count(rows_per_block, "rows_per_block")
+        for start in range(0, len(self), rows_per_block):
+            part = slice(start, start + rows_per_block)
+            yield self.theta[part], self.x[part], None if self.score is None else self.score[part]
+
+    def in_memory(self) -> Dataset:
+        """The same data set with its arrays loaded."""
+        score = None if self.score is None else np.asarray(self.score)
+        return replace(self, theta=np.asarray(self.theta), x=np.asarray(self.x), score=score)

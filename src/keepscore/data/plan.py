@@ -1,0 +1,185 @@
+"""What a data set is to be: model, size, seed, shards. The same plan always gives the same bytes.
+
+A plan is plain data. It is written into the folder before the first shard, and a later call may
+add to the folder only if its own plan is the same. The shards are fixed by n and the size of a
+row alone, never by who computes them: about 64 of them, so that a death costs little and every
+worker has something to do, but not so many that files outweigh their content.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass, fields
+from typing import Any
+
+import numpy as np
+
+from keepscore.checks import Floats, require_count
+from keepscore.data import design
+from keepscore.errors import DomainError, DtypeError, FormatError, unknown_name
+from keepscore.models.base import Model, ScoreKind, Symmetry, describe
+from keepscore.space import Space
+
+SHARDS = 64
+LEAST_ROWS, MOST_ROWS = 64, 8192
+MOST_BYTES = 64 * 2**20
+ON_INVALID = ("raise", "drop")
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Everything that decides the bytes of a data set, as JSON can hold it."""
+
+    model: Mapping[str, Any]
+    x_shape: tuple[int, ...]
+    x_dtype: str
+    score_kind: ScoreKind | None
+    structure: str | None
+    symmetries: tuple[Mapping[str, Any], ...]
+    n: int
+    seed: int
+    purpose: str
+    on_invalid: str
+    shard_rows: int
+
+    @property
+    def space(self) -> Space:
+        return Space.from_dict(self.model["space"])
+
+    @property
+    def shards(self) -> int:
+        return -(-self.n // self.shard_rows)
+
+    def rows(self, shard: int) -> range:
+        """The rows of the whole set that a shard holds (before any are dropped)."""
+        start = shard * self.shard_rows
+        return range(start, min(start + self.shard_rows, self.n))
+
+    def thetas(self, shard: int) -> Floats:
+        """The design of one shard: (rows, d)."""
+        rows = self.rows(shard)
+        return design.thetas(self.space, self.n, self.seed, self.purpose, shard, rows)
+
+    def arrays(self) -> dict[str, tuple[tuple[int, ...], np.dtype[Any]]]:
+        """Name, shape of a row and dtype of each array that is kept."""
+        d, real = (self.space.d,), np.dtype(np.float64)
+        kept = {"theta": (d, real), "x": (tuple(self.x_shape), np.dtype(self.x_dtype))}
+        if self.score_kind is not None:
+            kept["score"] = (d, real)
+        return kept
+
+    def row_bytes(self) -> int:
+        return sum(int(np.prod(s)) * dtype.itemsize for s, dtype in self.arrays().values())
+
+    def symmetry_records(self) -> tuple[Symmetry, ...]:
+        return tuple(
+            Symmetry(s["name"], np.array(s["x_index"]), tuple(s["theta_index"]), s["sign"])
+            for s in self.symmetries
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+    @classmethod
+    def from_dict(cls, content: Any) -> Plan:
+        """A plan from JSON, checked: what is read from a file is not believed."""
+        try:
+            values = {f.name: content[f.name] for f in fields(cls)}
+            values["x_shape"] = tuple(int(s) for s in values["x_shape"])
+            values["symmetries"] = tuple(values["symmetries"])
+            plan = cls(**values)
+            counts = (plan.n, plan.shard_rows, plan.seed + 1, *(s + 1 for s in plan.x_shape))
+            sound = all(isinstance(c, int) and c >= 1 for c in counts)
+            if (
+                not sound
+                or plan.purpose not in design.PURPOSES
+                or plan.score_kind not in ("exact", "joint", None)
+            ):
+                raise ValueError("a value is out of range")
+            if np.dtype(plan.x_dtype).kind not in "biuf":
+                raise ValueError(f"dtype {plan.x_dtype!r} is not numeric")
+            _ = plan.space, plan.symmetry_records()  # both raise if they cannot be built
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            raise FormatError(f"Not the plan of a data set: {error}.") from None
+        return plan
+
+    def digest(self) -> str:
+        """What ties a shard to its plan."""
+        text = json.dumps(self.to_dict(), sort_keys=True, allow_nan=False)
+        return hashlib.sha256(text.encode()).hexdigest()
+
+
+def make_plan(model: Model, n: int, seed: int, purpose: str, scores: bool, on_invalid: str) -> Plan:
+    """The plan of `simulate(model, n, seed, ...)`, with its arguments checked."""
+    n, seed = require_count(n, "n"), require_count(seed, "seed", minimum=0)
+    if purpose not in design.PURPOSES:
+        raise unknown_name("purpose", purpose, design.PURPOSES)
+    if on_invalid not in ON_INVALID:
+        raise unknown_name("value of on_invalid", on_invalid, ON_INVALID)
+    x_shape, x_dtype = tuple(int(s) for s in model.x_shape), np.dtype(model.x_dtype)
+    if x_dtype.kind not in "biuf":
+        raise DtypeError(f"x_dtype of {model.name} must be real numbers; got {x_dtype}.")
+    # Scores always count, so that a set with and one without have the same shards and thetas.
+    row_bytes = x_dtype.itemsize * int(np.prod(x_shape)) + 16 * model.space.d
+    rows = min(max(LEAST_ROWS, -(-n // SHARDS)), MOST_ROWS, max(1, MOST_BYTES // row_bytes))
+    symmetries = tuple(
+        {
+            "name": s.name,
+            "x_index": s.x_index.tolist(),
+            "theta_index": list(s.theta_index),
+            "sign": int(s.sign),
+        }
+        for s in model.symmetries
+    )
+    return Plan(
+        model=plain_description(model),
+        x_shape=x_shape,
+        x_dtype=x_dtype.newbyteorder("<").str,
+        score_kind=model.score_kind if scores else None,
+        structure=model.structure,
+        symmetries=symmetries,
+        n=n,
+        seed=seed,
+        purpose=purpose,
+        on_invalid=on_invalid,
+        shard_rows=rows,
+    )
+
+
+def differences(there: Any, here: Any, name: str = "") -> Iterator[str]:
+    """Where two pieces of plain data differ, by name: 'model.settings.m: 4 there, 5 here'."""
+    if isinstance(there, Mapping) and isinstance(here, Mapping):
+        for key in sorted({*there, *here}):
+            inner = f"{name}.{key}" if name else str(key)
+            yield from differences(there.get(key), here.get(key), inner)
+    elif _listed(there) and _listed(here) and len(there) == len(here):
+        for k, (a, b) in enumerate(zip(there, here, strict=True)):
+            yield from differences(a, b, f"{name}[{k}]")
+    elif there != here:
+        yield f"{name}: {there!r} there, {here!r} here"
+
+
+def share_of(shards: int, share: tuple[int, int]) -> range:
+    """The shards of share i of k (i = 1, ..., k): every k-th one."""
+    i, k = share
+    require_count(k, "the number of shares")
+    if not 1 <= require_count(i, "the share", minimum=0) <= k:
+        raise DomainError(f"Shares are counted 1/{k}, ..., {k}/{k}; got {i}/{k}.")
+    return range(i - 1, shards, k)
+
+
+def _listed(value: Any) -> bool:
+    return isinstance(value, (list, tuple))
+
+
+def plain_description(model: Model) -> dict[str, Any]:
+    """What identifies the model, through JSON and back: equal to what a file will say."""
+    try:
+        plain: dict[str, Any] = json.loads(json.dumps(describe(model), allow_nan=False))
+    except (TypeError, ValueError) as error:
+        raise DtypeError(
+            f"settings() of model {model.name!r} must be plain data that JSON can hold: {error}."
+        ) from None
+    return plain

@@ -1,0 +1,121 @@
+"""One shard: its thetas from the design, its x (and scores) from the model, checked.
+
+    theta = design(rows)        stream (seed; purpose, "theta", shard)
+    x, score ~ model(theta)     stream (seed; purpose, "x", shard)
+
+A simulation with NaN or infinity stops the run: leaving such rows out silently would teach the
+surrogate another distribution. With on_invalid="drop" they are left out and their rows recorded.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from threadpoolctl import threadpool_limits
+
+from keepscore.checks import Floats
+from keepscore.data.design import stream
+from keepscore.data.plan import Plan
+from keepscore.errors import SimulationError
+from keepscore.models.base import Model
+
+
+@dataclass(frozen=True)
+class Shard:
+    """The arrays of one shard by name, and the rows of the set that were dropped from it."""
+
+    index: int
+    arrays: dict[str, NDArray[Any]]
+    dropped: tuple[int, ...] = ()
+
+    def __len__(self) -> int:
+        return len(self.arrays["theta"])
+
+
+@contextmanager
+def one_thread() -> Iterator[None]:
+    """BLAS, OpenMP and Numba on one thread: as many processes as cores is parallel enough, and
+    the order of sums, hence the bytes, does not depend on the number of cores."""
+    numba = sys.modules.get("numba")
+    threads = numba.get_num_threads() if numba else 1
+    with threadpool_limits(limits=1):
+        if numba:
+            numba.set_num_threads(1)
+        try:
+            yield
+        finally:
+            if numba:
+                numba.set_num_threads(threads)
+
+
+def make_shard(model: Model, plan: Plan, index: int) -> Shard:
+    """Simulate one shard; a pure function of its arguments."""
+    theta = plan.thetas(index)
+    rng = stream(plan.seed, plan.purpose, "x", index)
+    try:
+        if plan.score_kind is None:
+            x, score = model.simulate(theta, rng), None
+        else:
+            x, score = model.simulate_with_score(theta, rng)
+    except Exception as error:
+        raise SimulationError(
+            f"{plan.model['name']} failed in shard {index} (rows {_span(plan.rows(index))}): "
+            f"{type(error).__name__}: {error}"
+        ) from error
+    arrays = {"theta": theta, "x": _as_planned(plan, "x", x, len(theta))}
+    if plan.score_kind is not None:
+        arrays["score"] = _as_planned(plan, "score", score, len(theta))
+    invalid = ~_finite(arrays["x"]) | ~_finite(arrays.get("score", theta))
+    if not invalid.any():
+        return Shard(index, arrays)
+    bad = np.flatnonzero(invalid)
+    if plan.on_invalid == "raise":
+        raise SimulationError(_invalid_message(plan, index, bad, theta))
+    dropped = tuple(int(plan.rows(index)[i]) for i in bad)
+    return Shard(index, {name: array[~invalid] for name, array in arrays.items()}, dropped)
+
+
+def _as_planned(plan: Plan, name: str, values: Any, n: int) -> NDArray[Any]:
+    """The array with the planned shape and dtype; a change of kind must not change a value."""
+    row_shape, dtype = plan.arrays()[name]
+    array, who = np.asarray(values), f"{plan.model['name']} returned {name}"
+    if array.shape != (n, *row_shape):
+        raise SimulationError(
+            f"{who} of shape {array.shape} for {n} theta(s); expected {(n, *row_shape)}."
+        )
+    if array.dtype.kind not in "biuf":
+        raise SimulationError(f"{who} of dtype {array.dtype}; expected {dtype}.")
+    if array.dtype == dtype:
+        return np.ascontiguousarray(array, dtype=dtype)
+    with np.errstate(over="ignore", invalid="ignore"):
+        cast = np.ascontiguousarray(array, dtype=dtype)
+    if not np.can_cast(array.dtype, dtype, "same_kind") and not np.array_equal(cast, array):
+        raise SimulationError(
+            f"{who} of dtype {array.dtype} with values that its declared {dtype} cannot hold."
+        )
+    return cast
+
+
+def _finite(array: NDArray[Any]) -> NDArray[np.bool_]:
+    return np.isfinite(array.reshape(len(array), -1)).all(axis=1)
+
+
+def _invalid_message(plan: Plan, index: int, bad: NDArray[np.intp], theta: Floats) -> str:
+    example = dict(zip(plan.space.working_names, theta[bad[0]].tolist(), strict=True))
+    raw = dict(zip(plan.space.names, plan.space.to_raw(theta[bad[0]]).tolist(), strict=True))
+    return (
+        f"{plan.model['name']} returned NaN or infinity in {len(bad)} of {len(theta)} simulations "
+        f"of shard {index}, the first in row {plan.rows(index)[int(bad[0])]} at theta = {example} "
+        f"(raw {raw}). Mend the simulator or narrow its space; on_invalid='drop' leaves such rows "
+        "out and records them, at the price of a biased surrogate."
+    )
+
+
+def _span(rows: range) -> str:
+    return f"{rows.start} to {rows.stop - 1}"

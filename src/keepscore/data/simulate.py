@@ -1,0 +1,249 @@
+"""`simulate`: a data set of n rows from a model, in memory or on disk, on all cores or a cluster.
+
+The same call gives the same bytes, whoever computes them and however often it is interrupted; into
+a folder that is partly filled it goes on where it was.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+import time
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from keepscore.data import store, workers
+from keepscore.data.dataset import Dataset
+from keepscore.data.plan import Plan, make_plan, share_of
+from keepscore.data.provenance import environment
+from keepscore.data.reading import Status, as_dataset, finish, missing_shards
+from keepscore.data.shard import Shard, make_shard, one_thread
+from keepscore.data.verification import check_shards, not_written
+from keepscore.errors import KeepscoreWarning, MissingError, StorageError
+from keepscore.files import make_folder, remove_leftovers
+from keepscore.models.base import Model
+
+# Processes take about a second to start; less work than this is done before they are.
+SHORT_SECONDS = 3.0
+
+
+def simulate(
+    model: Model,
+    n: int,
+    seed: int = 0,
+    path: str | os.PathLike[str] | None = None,
+    *,
+    purpose: str = "train",
+    scores: bool = True,
+    jobs: int | None = None,
+    cluster: Any = None,
+    on_invalid: str = "raise",
+) -> Dataset:
+    """Simulate n rows (theta, x, score).
+
+    Args:
+        model: What to simulate; see `keepscore.models.base.Model`.
+        n: Number of rows.
+        seed: Root seed, 0 or more. Sets of different purposes never share a random stream.
+        path: Folder to write to, and to resume from. Without it everything stays in memory.
+        purpose: "train" and "validation" are stratified on the train box; "test" is uniform on the
+            base box.
+        scores: Whether to keep the model's scores, if it has any.
+        jobs: Number of processes; all cores by default, one (this) for short runs.
+        cluster: Address of a Dask scheduler, or a `distributed.Client`, to use instead of `jobs`.
+            With `path`, its workers must see the same file system.
+        on_invalid: "raise" stops at NaN or infinity; "drop" leaves such rows out and records them.
+    """
+    plan = make_plan(model, n, seed, purpose, scores, on_invalid)
+    if path is None:
+        return _in_memory(model, plan, jobs, cluster)
+    folder = make_folder(path).resolve()
+    fill(folder, model, plan, range(plan.shards), jobs, cluster)
+    return finish(folder)
+
+
+def simulate_share(
+    model: Model,
+    n: int,
+    seed: int,
+    path: str | os.PathLike[str],
+    share: tuple[int, int],
+    *,
+    purpose: str = "train",
+    scores: bool = True,
+    jobs: int | None = None,
+    on_invalid: str = "raise",
+) -> Status:
+    """Write share i of k (i = 1, ..., k) of the set that `simulate` with the same arguments makes.
+
+    For job arrays that fill one folder together. The share that finds everything complete also
+    writes the manifest; `finish(path)` does so, or says what is missing.
+    """
+    plan = make_plan(model, n, seed, purpose, scores, on_invalid)
+    folder = make_folder(path).resolve()
+    fill(folder, model, plan, share_of(plan.shards, share), jobs, None)
+    state = Status(folder, plan.shards, missing_shards(folder, plan))
+    if state.complete:
+        finish(folder)
+    return state
+
+
+@dataclass(frozen=True)
+class _Job:
+    """Makes one shard where it is called: writes it, or hands it back when there is no folder."""
+
+    model: Model
+    plan: Plan
+    folder: Path | None
+
+    def __call__(self, index: int) -> Shard | store.ShardRecord:
+        shard = make_shard(self.model, self.plan, index)
+        return shard if self.folder is None else store.write_shard(self.folder, self.plan, shard)
+
+
+def fill(
+    folder: Path, model: Model, plan: Plan, shards: Sequence[int], jobs: int | None, cluster: Any
+) -> None:
+    """Write those of the given shards that are not yet there, or not sound."""
+    store.claim(folder, plan)
+    remove_leftovers(folder)
+    todo = _unsound(folder, plan, shards)
+    _require_space(folder, plan, todo)
+    done = sum(len(plan.rows(k)) for k in shards) - sum(len(plan.rows(k)) for k in todo)
+    try:
+        with _progress(plan, shards, done) as advance:
+            for index, _ in _results(_Job(model, plan, folder), todo, jobs, cluster):
+                advance(len(plan.rows(index)))
+    except KeyboardInterrupt:
+        state = Status(folder, plan.shards, missing_shards(folder, plan))
+        print(f"\nStopped: {state}. The same call goes on from there.", file=sys.stderr)
+        raise
+    finally:
+        remove_leftovers(folder)
+    absent = [k for k in todo if not store.record_file(folder, k).exists()]
+    if absent:
+        raise MissingError(
+            f"The workers finished, but {len(absent)} shard(s) did not appear in {folder}. Workers "
+            "of a cluster must see the same file system under the same path."
+        )
+
+
+def _in_memory(model: Model, plan: Plan, jobs: int | None, cluster: Any) -> Dataset:
+    arrays = {
+        name: np.empty((plan.n, *shape), dtype) for name, (shape, dtype) in plan.arrays().items()
+    }
+    dropped: list[int] = []
+    with _progress(plan, range(plan.shards), 0) as advance:
+        for index, shard in _results(_Job(model, plan, None), range(plan.shards), jobs, cluster):
+            rows = plan.rows(index)
+            for name, values in shard.arrays.items():
+                arrays[name][rows.start : rows.start + len(values)] = values
+            if shard.dropped:  # what is kept stands first in its place; the gap closes below
+                dropped += shard.dropped
+            advance(len(rows))
+    if dropped:
+        arrays = _closed(plan, arrays, dropped)
+    return as_dataset(plan, environment(), arrays, sorted(dropped))
+
+
+def _closed(plan: Plan, arrays: dict[str, Any], dropped: list[int]) -> dict[str, Any]:
+    lost = np.bincount(np.array(dropped) // plan.shard_rows, minlength=plan.shards)
+    keep = np.concatenate([plan.rows(k)[: len(plan.rows(k)) - lost[k]] for k in range(plan.shards)])
+    if len(keep) == 0:
+        raise MissingError("Every simulation was invalid and dropped; no row is left.")
+    return {name: array[keep.astype(np.int64)] for name, array in arrays.items()}
+
+
+def _results(job: _Job, todo: Sequence[int], jobs: int | None, cluster: Any) -> workers.Results:
+    """Each shard as it is finished, by whoever suits: cluster, processes, or this process."""
+    if not todo:
+        return
+    if cluster is not None:
+        yield from workers.on_cluster(job, todo, cluster)
+        return
+    count, start = workers.cores(jobs), time.perf_counter()
+    left = list(todo)
+    alone = count == 1 or len(todo) == 1
+    if alone or (jobs is None and _seconds(job, sum(len(job.plan.rows(k)) for k in todo)) < 20):
+        # The guess is from a single row and often too high; the shards themselves tell better.
+        for index, result in workers.in_process(job, todo):
+            yield index, result
+            left.remove(index)
+            spent = time.perf_counter() - start
+            ahead = spent / (len(todo) - len(left)) * len(left)
+            if not alone and ahead > SHORT_SECONDS:
+                break
+    if left:
+        yield from workers.in_processes(job, left, count)
+
+
+def _seconds(job: _Job, n: int) -> float:
+    """A rough guess, usually too high, of the time n rows take here: from one row, done twice if
+    it is quick, because the first time may have compiled something."""
+    theta, seconds = job.plan.thetas(0)[:1], 0.0
+    for _ in range(2):
+        start = time.perf_counter()
+        try:
+            with one_thread():
+                if job.plan.score_kind is None:
+                    job.model.simulate(theta, np.random.default_rng(0))
+                else:
+                    job.model.simulate_with_score(theta, np.random.default_rng(0))
+        except Exception:
+            return 0.0  # the run itself will meet the error and say where
+        seconds = time.perf_counter() - start
+        if seconds > 1.0:
+            break
+    return seconds * n
+
+
+def _unsound(folder: Path, plan: Plan, shards: Sequence[int]) -> list[int]:
+    checked = check_shards(folder, plan, shards)
+    damaged = [problems[0] for _, problems in checked if problems and not not_written(problems)]
+    if damaged:
+        more = f" and {len(damaged) - 3} more" if len(damaged) > 3 else ""
+        warnings.warn(
+            f"Damaged in {folder}: {', '.join(map(str, damaged[:3]))}{more}. Simulated anew.",
+            KeepscoreWarning,
+            stacklevel=4,
+        )
+    return [index for index, problems in checked if problems]
+
+
+def _require_space(folder: Path, plan: Plan, todo: Sequence[int]) -> None:
+    # Headers, records and the manifest come to less than 4 KiB a file.
+    files = (len(plan.arrays()) + 2) * len(todo)
+    need = sum(len(plan.rows(k)) for k in todo) * plan.row_bytes() + 4096 * files
+    free = shutil.disk_usage(folder).free
+    if need > free:
+        raise StorageError(
+            f"{folder} has {_size(free)} free; the {len(todo)} shard(s) still to be written need "
+            f"{_size(need)}. Make room or choose another folder."
+        )
+
+
+def _size(size: float) -> str:
+    for unit in ("bytes", "KiB", "MiB", "GiB"):
+        if size < 1024:
+            return f"{size:.1f} {unit}" if unit != "bytes" else f"{size:.0f} bytes"
+        size /= 1024
+    return f"{size:.1f} TiB"
+
+
+@contextmanager
+def _progress(plan: Plan, shards: Sequence[int], done: int) -> Iterator[Any]:
+    """Rows done, rate and time left, on a terminal; nothing elsewhere."""
+    from tqdm import tqdm
+
+    total = sum(len(plan.rows(k)) for k in shards)
+    with tqdm(
+        total=total, initial=done, desc=plan.model["name"], unit=" rows", disable=None
+    ) as bar:
+        yield bar.update

@@ -1,0 +1,321 @@
+"""A data set on disk: a folder of `.npy` shards and JSON records that can be believed.
+
+    plan.json              what the set is to be; written first, by exactly one writer
+    shard-00007.theta.npy  the arrays of shard 7 (theta, x and, if kept, score)
+    shard-00007.json       the record of shard 7: rows, checksums; written last, so that its
+                           presence means the shard is whole
+    manifest.json          the plan and all records; its presence means the set is complete
+
+Every file is written under a temporary name, flushed to disk and renamed, so a crash at any moment
+leaves a folder that the same call can go on with. Several writers may fill one folder at once: the
+bytes of a shard depend on the plan alone, so even two that write the same shard agree.
+
+Reading runs nothing: arrays are read without pickle and must have the size, shape and dtype that
+the records state; file names come from shard numbers, never from a file. Every JSON file carries a
+checksum of its own content and is accepted only if its bytes are exactly what we would write.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import warnings
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import numpy as np
+from numpy.typing import NDArray
+
+from keepscore.data.design import seed_key
+from keepscore.data.plan import Plan, differences
+from keepscore.data.provenance import environment
+from keepscore.data.shard import Shard
+from keepscore.errors import FormatError, KeepscoreWarning, MismatchError, StorageError
+from keepscore.files import read_json, sha256, write_atomically, write_json
+
+PLAN, MANIFEST = "plan.json", "manifest.json"
+VERSION = 1
+FORMATS = {"plan": "keepscore-plan", "shard": "keepscore-shard", "manifest": "keepscore-dataset"}
+
+Environment = Mapping[str, str | None]
+
+
+@dataclass(frozen=True)
+class ShardRecord:
+    """What is known of a shard that was written: rows kept, rows dropped, size and checksum by
+    array."""
+
+    index: int
+    rows: int
+    dropped: tuple[int, ...]
+    files: Mapping[str, tuple[int, str]]
+
+    def to_dict(self, plan: Plan) -> dict[str, Any]:
+        arrays = plan.arrays()
+        return {
+            "shard": self.index,
+            "rows": self.rows,
+            "dropped": list(self.dropped),
+            "seed": plan.seed,
+            "seed_key": list(seed_key(plan.purpose, "x", self.index)),
+            "files": {
+                name: {"bytes": size, "sha256": digest, "dtype": arrays[name][1].str}
+                for name, (size, digest) in self.files.items()
+            },
+        }
+
+    @classmethod
+    def from_dict(cls, content: Mapping[str, Any], plan: Plan, index: int) -> ShardRecord:
+        """The record of shard `index` of this plan, or an error: what a file says is checked."""
+        try:
+            files = {
+                name: (int(content["files"][name]["bytes"]), str(content["files"][name]["sha256"]))
+                for name in plan.arrays()
+            }
+            dropped = tuple(int(row) for row in content["dropped"])
+            record = cls(int(content["shard"]), int(content["rows"]), dropped, files)
+        except (KeyError, TypeError, ValueError) as error:
+            raise FormatError(f"The record of shard {index} is broken: {error}.") from None
+        if record.to_dict(plan) != content or record.index != index:
+            raise FormatError(f"The record of shard {index} is not one of this data set.")
+        if record.rows + len(dropped) != len(plan.rows(index)):
+            raise FormatError(f"The rows of shard {index} do not add up.")
+        return record
+
+
+# --- names ---------------------------------------------------------------------------------------
+
+
+def array_file(folder: Path, index: int, name: str) -> Path:
+    return folder / f"shard-{index:05d}.{name}.npy"
+
+
+def record_file(folder: Path, index: int) -> Path:
+    return folder / f"shard-{index:05d}.json"
+
+
+# --- JSON with a checksum of itself --------------------------------------------------------------
+
+
+def write_sealed(path: Path, kind: str, content: dict[str, Any], exclusive: bool = False) -> None:
+    """Write a JSON object with its format, version and checksum."""
+    sealed = _sealed(kind, content)
+    if exclusive:
+        write_atomically(path, lambda file: file.write(_text(sealed)), exclusive=True)
+    else:
+        write_json(path, sealed)
+
+
+def read_sealed(path: Path, kind: str) -> dict[str, Any]:
+    """Read what `write_sealed` wrote; one changed bit anywhere is an error."""
+    content = read_json(path)
+    if content.get("format") != FORMATS[kind]:
+        raise FormatError(f"{path} is not a {FORMATS[kind]} file; it is damaged or foreign.")
+    version = content.get("version")
+    if isinstance(version, int) and version > VERSION:
+        raise FormatError(
+            f"{path} has format version {version}; this keepscore reads up to {VERSION}. Update it."
+        )
+    inner = {k: v for k, v in content.items() if k not in ("format", "version", "checksum")}
+    try:
+        same = _sealed(kind, inner) == content and path.read_bytes() == _text(content)
+    except ValueError:  # NaN or Infinity, which JSON does not have
+        same = False
+    if not same:
+        raise FormatError(f"{path} is damaged: its content does not match its checksum.")
+    return inner
+
+
+def _sealed(kind: str, content: dict[str, Any]) -> dict[str, Any]:
+    body = {**content, "format": FORMATS[kind], "version": VERSION}
+    return {**body, "checksum": hashlib.sha256(_text(body)).hexdigest()}
+
+
+def _text(content: dict[str, Any]) -> bytes:
+    # The very bytes that `write_json` writes.
+    return (json.dumps(content, indent=1, sort_keys=True, allow_nan=False) + "\n").encode()
+
+
+# --- the plan ------------------------------------------------------------------------------------
+
+
+def claim(folder: Path, plan: Plan) -> Environment:
+    """Make the folder this plan's, or make sure it is; the environment it was begun in."""
+    if not (folder / PLAN).exists():
+        if (folder / MANIFEST).exists():
+            there, origin = read_plan_of(folder / MANIFEST)  # foreign or broken: an error
+        else:
+            _refuse_other_shards(folder, plan)
+            there, origin = plan, environment()
+        with suppress(FileExistsError):  # another writer was faster; its plan is compared below
+            write_plan(folder, there, origin, exclusive=True)
+    there, origin = read_plan(folder, plan)
+    found = list(differences(there.to_dict(), plan.to_dict()))
+    if found:
+        more = f"; and {len(found) - 6} more" if len(found) > 6 else ""
+        raise MismatchError(
+            f"{folder} holds another data set. It differs in {'; '.join(found[:6])}{more}. "
+            "Use another folder, or delete this one."
+        )
+    here = environment()
+    changed = [k for k in ("keepscore", "numpy") if origin.get(k) != here[k]]
+    if changed:
+        was = ", ".join(f"{k} {origin.get(k)} (here {here[k]})" for k in changed)
+        warnings.warn(
+            f"{folder} was begun with {was}: new shards may differ from what that version makes.",
+            KeepscoreWarning,
+            stacklevel=4,
+        )
+    return origin
+
+
+def write_plan(folder: Path, plan: Plan, origin: Environment, exclusive: bool = False) -> None:
+    content = {"plan": plan.to_dict(), "environment": dict(origin)}
+    write_sealed(folder / PLAN, "plan", content, exclusive)
+
+
+def read_plan_of(path: Path) -> tuple[Plan, Environment]:
+    """The plan in plan.json or manifest.json."""
+    content = read_sealed(path, "plan" if path.name == PLAN else "manifest")
+    if not isinstance(content.get("environment"), dict):
+        raise FormatError(f"{path} does not say what made it.")
+    return Plan.from_dict(content.get("plan")), content["environment"]
+
+
+def read_plan(folder: Path, expected: Plan | None = None) -> tuple[Plan, Environment]:
+    """The plan of a folder, from either of its two copies.
+
+    When both are lost but `expected` is what every shard was written for, it is put back.
+    """
+    problems = []
+    for name in (PLAN, MANIFEST):
+        if (folder / name).exists():
+            try:
+                return read_plan_of(folder / name)
+            except FormatError as error:
+                problems.append(str(error))
+    if not problems:
+        raise StorageError(f"{folder} is not a data set: it has no {PLAN}.")
+    if expected is not None and _refuse_other_shards(folder, expected) > 0:
+        warnings.warn(f"{problems[0]} Rewritten.", KeepscoreWarning, stacklevel=5)
+        write_plan(folder, expected, environment())
+        return expected, environment()
+    raise FormatError(" ".join(problems))
+
+
+def _refuse_other_shards(folder: Path, plan: Plan) -> int:
+    """How many shards were written for this plan; an error if one was written for another."""
+    ours, digest = 0, plan.digest()
+    for file in folder.glob("shard-*.json"):
+        try:
+            theirs = read_sealed(file, "shard").get("plan")
+        except FormatError:
+            continue
+        if theirs != digest:
+            raise MismatchError(f"{folder} holds shards of another data set ({file.name}).")
+        ours += 1
+    return ours
+
+
+# --- shards --------------------------------------------------------------------------------------
+
+
+class _Tally:
+    """Passes bytes on (or nowhere) and keeps their count and checksum."""
+
+    def __init__(self, file: BinaryIO | None = None) -> None:
+        self.file, self.size, self.hash = file, 0, hashlib.sha256()
+
+    def write(self, data: Any) -> int:
+        self.hash.update(data)
+        self.size += len(data)
+        return self.file.write(data) if self.file else len(data)
+
+
+def _save(array: NDArray[Any], tally: _Tally) -> tuple[int, str]:
+    np.lib.format.write_array(tally, array, allow_pickle=False)
+    return tally.size, tally.hash.hexdigest()
+
+
+def record_of(shard: Shard) -> ShardRecord:
+    """The record a shard would get, without writing it."""
+    files = {name: _save(array, _Tally()) for name, array in shard.arrays.items()}
+    return ShardRecord(shard.index, len(shard), shard.dropped, files)
+
+
+def write_shard(folder: Path, plan: Plan, shard: Shard) -> ShardRecord:
+    """Write the arrays of a shard and then its record."""
+    files: dict[str, tuple[int, str]] = {}
+    for name, array in shard.arrays.items():
+
+        def save(file: BinaryIO, name: str = name, array: NDArray[Any] = array) -> None:
+            files[name] = _save(array, _Tally(file))
+
+        write_atomically(array_file(folder, shard.index, name), save)
+    record = ShardRecord(shard.index, len(shard), shard.dropped, files)
+    write_record(folder, plan, record)
+    return record
+
+
+def write_record(folder: Path, plan: Plan, record: ShardRecord) -> None:
+    content = {"plan": plan.digest(), **record.to_dict(plan)}
+    write_sealed(record_file(folder, record.index), "shard", content)
+
+
+def read_record(folder: Path, plan: Plan, index: int, digest: str) -> ShardRecord:
+    """The record of a shard; `digest` is the plan's."""
+    path = record_file(folder, index)
+    content = read_sealed(path, "shard")
+    if content.pop("plan", None) != digest:
+        raise FormatError(f"{path} belongs to another data set.")
+    return ShardRecord.from_dict(content, plan, index)
+
+
+def array_problem(folder: Path, record: ShardRecord, name: str, full: bool) -> str | None:
+    """What is wrong with a file of a shard: its size or, with `full`, its checksum."""
+    path = array_file(folder, record.index, name)
+    size, digest = record.files[name]
+    try:
+        found = os.stat(path).st_size
+        if found != size:
+            return f"has {found} bytes instead of {size}"
+        if full and sha256(path) != digest:
+            return "does not match its checksum"
+    except FileNotFoundError:
+        return "is missing"
+    except OSError as error:
+        return f"cannot be read ({error.strerror})"
+    return None
+
+
+# --- the manifest --------------------------------------------------------------------------------
+
+
+def write_manifest(
+    folder: Path, plan: Plan, origin: Environment, records: Mapping[int, ShardRecord]
+) -> None:
+    """Declare the set complete. Whoever does it writes the same bytes."""
+    content = {
+        "plan": plan.to_dict(),
+        "environment": dict(origin),
+        "rows": sum(r.rows for r in records.values()),
+        "dropped": sum(len(r.dropped) for r in records.values()),
+        "shards": [records[k].to_dict(plan) for k in range(plan.shards)],
+    }
+    write_sealed(folder / MANIFEST, "manifest", content)
+
+
+def read_manifest(folder: Path) -> tuple[Plan, Environment, list[ShardRecord]]:
+    """Plan, environment and records of a complete set."""
+    path = folder / MANIFEST
+    content = read_sealed(path, "manifest")
+    plan, origin = read_plan_of(path)
+    shards = content.get("shards")
+    if not isinstance(shards, list) or len(shards) != plan.shards:
+        raise FormatError(f"{path} does not list its {plan.shards} shards.")
+    records = [ShardRecord.from_dict(entry, plan, k) for k, entry in enumerate(shards)]
+    return plan, origin, records

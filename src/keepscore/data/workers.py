@@ -1,0 +1,185 @@
+"""Who computes the shards: this process, processes of this machine, or a Dask cluster.
+
+All three take a task and shard numbers, and give (shard, task(shard)) in the order they finish; the
+result depends on the shard alone. Each local worker is a pool of one process, so that when it dies
+(out of memory, killed, crashed in native code) exactly its own shard is lost: the process is
+replaced and the shard tried again, three times in all, while the others go on.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+from collections import Counter, deque
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import FIRST_COMPLETED, Future, wait
+from contextlib import suppress
+from typing import Any
+
+from threadpoolctl import threadpool_limits
+
+from keepscore.data.shard import one_thread
+from keepscore.errors import DomainError, MissingError, SimulationError
+
+TRIES = 3
+ONE_THREAD = {
+    f"{library}_NUM_THREADS": "1"
+    for library in ("OMP", "OPENBLAS", "MKL", "BLIS", "NUMEXPR", "NUMBA")
+} | {"VECLIB_MAXIMUM_THREADS": "1"}
+
+Task = Callable[[int], Any]
+Results = Iterator[tuple[int, Any]]
+
+
+def cores(jobs: int | None) -> int:
+    """How many processes: all cores this process may use, unless told otherwise."""
+    if jobs is None:
+        from joblib import cpu_count
+
+        return int(cpu_count())
+    if isinstance(jobs, bool) or not isinstance(jobs, int) or jobs < 1:
+        raise DomainError(f"jobs is a number of processes, 1 or more, or None; got {jobs!r}.")
+    return jobs
+
+
+def in_process(task: Task, shards: Iterable[int]) -> Results:
+    """One after the other, here."""
+    with one_thread():
+        for index in shards:
+            yield index, task(index)
+
+
+# --- processes of this machine -------------------------------------------------------------------
+
+_task: Task | None = None
+
+
+def _prepare(task: Task, parent: int) -> None:
+    """Runs once in a new worker process."""
+    global _task
+    _task = task
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to handle
+    threadpool_limits(limits=1)
+
+    def leave_with_parent() -> None:
+        while os.getppid() == parent:
+            time.sleep(0.5)
+        os._exit(1)  # orphaned: nobody waits for the result, and files are whole or absent
+
+    if os.name == "posix":
+        threading.Thread(target=leave_with_parent, daemon=True).start()
+
+
+def _run(index: int) -> Any:
+    assert _task is not None
+    return _task(index)
+
+
+def in_processes(task: Task, shards: Iterable[int], jobs: int) -> Results:
+    """On `jobs` processes; shards that killed their worker three times are named in an error once
+    all others are done."""
+    from joblib.externals.loky import ProcessPoolExecutor
+    from joblib.externals.loky.process_executor import BrokenProcessPool
+
+    def start() -> Any:
+        # Not the caller's __main__, not a fork: safe after JAX, in notebooks and plain scripts.
+        return ProcessPoolExecutor(
+            max_workers=1, initializer=_prepare, initargs=(task, os.getpid()), env=ONE_THREAD
+        )
+
+    waiting, tries, lost = deque(shards), Counter[int](), dict[int, str]()
+    running: dict[Future[Any], tuple[int, Any]] = {}
+    idle = [start() for _ in range(min(jobs, len(waiting)))]
+    try:
+        while waiting or running:
+            while idle and waiting:
+                worker, index = idle.pop(), waiting.popleft()
+                try:
+                    running[worker.submit(_run, index)] = index, worker
+                except BrokenProcessPool:  # died while idle: no shard is to blame
+                    waiting.appendleft(index)
+                    idle.append(start())
+            finished, _ = wait(running, return_when=FIRST_COMPLETED)
+            for future in finished:
+                index, worker = running.pop(future)
+                try:
+                    result = future.result()
+                except BrokenProcessPool as error:
+                    worker.shutdown(wait=False, kill_workers=True)
+                    idle.append(start())
+                    tries[index] += 1
+                    if tries[index] < TRIES:
+                        waiting.append(index)
+                    else:
+                        lost[index] = str(error.__cause__ or error)
+                else:
+                    idle.append(worker)
+                    yield index, result
+    finally:
+        for worker in (*idle, *(w for _, w in running.values())):
+            worker.shutdown(wait=False, kill_workers=True)
+    if lost:
+        raise _lost(lost)
+
+
+def _lost(lost: dict[int, str]) -> SimulationError:
+    numbers = ", ".join(str(k) for k in sorted(lost))
+    return SimulationError(
+        f"The worker of shard {numbers} died {TRIES} times (out of memory, or a crash in native "
+        f"code?). All other shards are kept; the same call tries again. The last death: "
+        f"{next(iter(lost.values())).strip()}"
+    )
+
+
+# --- a Dask cluster ------------------------------------------------------------------------------
+
+
+def _on_cluster(task: Task, index: int) -> Any:
+    threadpool_limits(limits=1)  # for good: a worker may run several shards at once in threads
+    with one_thread():
+        return task(index)
+
+
+def on_cluster(task: Task, shards: Iterable[int], cluster: Any) -> Results:
+    """On an existing Dask cluster: its address, or a client of it. Dask itself restarts shards
+    whose worker died, a few times."""
+    try:
+        from distributed import Client, KilledWorker, as_completed
+    except ImportError as error:
+        raise MissingError("cluster= needs Dask: pip install 'keepscore[dask]'.") from error
+    try:
+        client = Client(cluster, timeout=10) if isinstance(cluster, str) else cluster
+    except (OSError, ValueError) as error:
+        raise MissingError(f"No Dask cluster answers at {cluster}: {error}") from error
+    waiting, lost = deque(shards), dict[int, str]()
+    ours: dict[Any, tuple[Any, int]] = {}
+
+    def submit() -> Any:
+        index = waiting.popleft()
+        future = client.submit(_on_cluster, task, index, pure=False)
+        ours[future.key] = future, index
+        return future
+
+    try:
+        # A few shards ahead of the workers; results are taken as they come and then let go.
+        ahead = 2 * max(1, sum(client.nthreads().values()))
+        finished = as_completed([submit() for _ in range(min(ahead, len(waiting)))])
+        for future in finished:
+            _, index = ours.pop(future.key)
+            try:
+                result = future.result()
+            except KilledWorker as error:
+                lost[index] = str(error)
+            else:
+                yield index, result
+            if waiting:
+                finished.add(submit())
+    finally:
+        with suppress(Exception):
+            client.cancel([future for future, _ in ours.values()])
+        if isinstance(cluster, str):
+            client.close()
+    if lost:
+        raise _lost(lost)
