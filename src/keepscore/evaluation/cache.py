@@ -1,0 +1,67 @@
+"""Exact results on disk: they depend on model, seed and sizes alone, never on a network.
+
+One .npz file of plain numeric arrays and the text of what they were computed from. A file that
+belongs to something else is refused, not overwritten: two settings must not share a folder.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import zipfile
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from keepscore.errors import FormatError, MismatchError
+from keepscore.files import make_folder, write_atomically
+
+Arrays = dict[str, NDArray[Any]]
+IDENTITY = "identity"
+
+
+def cached(path: Path | None, identity: Mapping[str, Any], compute: Callable[[], Arrays]) -> Arrays:
+    """The arrays stored at `path` for this identity; computed, and stored, if there are none."""
+    if path is None:
+        return compute()
+    text = json.dumps(identity, sort_keys=True, allow_nan=False)
+    if path.exists():
+        stored, arrays = _read(path)
+        if stored != text:
+            raise MismatchError(
+                f"{path} was computed for {_difference(stored, text)}. "
+                "Use another folder, or delete the file."
+            )
+        return arrays
+    arrays = compute()
+    make_folder(path.parent)
+    buffer = io.BytesIO()
+    np.savez_compressed(buffer, **{IDENTITY: np.array(text)}, **arrays)  # type: ignore[arg-type]
+    write_atomically(path, lambda file: file.write(buffer.getbuffer()))
+    return arrays
+
+
+def _read(path: Path) -> tuple[str, Arrays]:
+    try:
+        with np.load(path, allow_pickle=False) as file:
+            arrays = {name: file[name] for name in file.files}
+        text = str(arrays.pop(IDENTITY))
+    except (OSError, ValueError, KeyError, zipfile.BadZipFile, EOFError) as error:
+        raise FormatError(
+            f"{path} is damaged or foreign ({error}); delete it to compute it again."
+        ) from None
+    return text, arrays
+
+
+def _difference(stored: str, wanted: str) -> str:
+    try:
+        there, here = json.loads(stored), json.loads(wanted)
+        keys = sorted(k for k in {*there, *here} if there.get(k) != here.get(k))
+        return "other settings: " + "; ".join(
+            f"{k} is {there.get(k)!r} there and {here.get(k)!r} here" for k in keys
+        )
+    except (ValueError, AttributeError):
+        return "something else"
