@@ -1,0 +1,52 @@
+"""Gaussian fields with anisotropic covariance and nugget:  x ~ N(0, Sigma(l_x, l_y, eps)).
+
+    log p(x | theta) = -(S log(2 pi) + log det Sigma + q)/2,     q = x' Sigma^-1 x,
+so h(q) = -(S log(2 pi) + q)/2 and the weight is w = 1 in the terms of `fields`.
+theta = (log l_x, log l_y, log eps); sigma^2 = 1 is fixed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import partial
+from typing import final
+
+import numpy as np
+
+from keepscore.checks import Floats
+from keepscore.models.base import register
+from keepscore.models.fields import Field
+from keepscore.space import Parameter, Space
+
+
+@final
+class GaussianField(Field):
+    """A Gaussian field on a regular grid (25 x 25 on [-3, 3]^2 by default) or at locations (S, 2).
+
+    `kernel` is "exponential", "matern32" or "matern52"; a `space` may free or fix any of
+    l_x, l_y, eps and sigma2. x[i, j] is at (s1[i], s2[j]): l_x acts along the first axis.
+    """
+
+    name = "gaussian-field"
+    _parameter_names = ("l_x", "l_y", "eps", "sigma2")
+
+    @classmethod
+    def _default_space(cls) -> Space:
+        parameter = partial(Parameter, train_margin=0.1, test_margin=0.4)
+        return Space(
+            [
+                parameter("l_x", -1.0, 1.0),
+                parameter("l_y", -1.0, 1.0),
+                parameter("eps", -4.0, -1.0),
+            ],
+            fixed={"sigma2": 1.0},
+        )
+
+    def _radial(self, values: Mapping[str, float], q: Floats) -> tuple[Floats, Floats, Floats]:
+        return -0.5 * (self.size * np.log(2.0 * np.pi) + q), np.ones_like(q), np.zeros_like(q)
+
+    def _amplitude(self, values: Mapping[str, Floats], rng: np.random.Generator) -> Floats:
+        return np.ones_like(values["l_x"])
+
+
+register(GaussianField.name, GaussianField)
