@@ -1,0 +1,249 @@
+"""The E-test: does inference with the surrogate agree with inference with the exact likelihood?
+
+theta_i on an even grid of the inner (test) region, about 100 points; G groups of n observations at
+each, x_ig ~ p(. | theta_i). For the surrogate and for the exact likelihood, every group gets
+
+    estimate   theta^ = argmax l(theta) over the base box
+    statistic  Lambda = 2 l(theta^) - 2 l(theta_i)            null likelihood-ratio statistic
+    covered    Lambda <= chi-square quantile (95%, d)         is theta_i in the Wilks set?
+    volume     of the Wilks set within the base box, in working units
+
+and these are compared: mean of (Lambda - Lambda_exact)^2; coverage in all and along each parameter;
+mean volume; the median over theta_i of the mean over groups of (theta^ - theta^_exact)^2; the two
+null distributions and their largest distance (Kolmogorov-Smirnov). Standard errors take the grid
+as fixed and groups as independent; that of the median is a bootstrap over groups.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import stats
+
+from keepscore.checks import Floats, require_count, require_level
+from keepscore.errors import KeepscoreWarning, MissingError
+from keepscore.evaluation.cache import Arrays, cached
+from keepscore.evaluation.estimate import Estimate, stratified_mean
+from keepscore.evaluation.ltest import require_same_space
+from keepscore.inference import confidence_set, lrt
+from keepscore.likelihood import Likelihood
+from keepscore.models.base import Model, describe
+from keepscore.space import Space
+
+GRID = {1: (100,), 2: (10, 10), 3: (5, 5, 4)}
+LEVEL = 0.95
+BOOTSTRAPS = 200
+STREAM = 0xE7E57  # keeps these draws apart from others made with the same seed
+
+
+class LikelihoodSource(Protocol):
+    """A surrogate or a model: something that turns observations into a likelihood."""
+
+    @property
+    def space(self) -> Space: ...
+    def given(self, xs: Any) -> Likelihood: ...
+
+
+@dataclass(frozen=True)
+class Inferences:
+    """What a likelihood says of p x G groups: estimate (p, G, d); statistic, volume and covered
+    (p, G). `cut` counts sets that reach the boundary of the base box, `unconverged` searches that
+    did not meet their tolerance."""
+
+    estimate: Floats
+    statistic: Floats
+    volume: Floats
+    covered: NDArray[np.bool_]
+    cut: int
+    unconverged: int
+
+
+@dataclass(frozen=True)
+class ETestSet:
+    """Groups xs (p * G, n, *x_shape) at theta (p, d), and the exact likelihood's inferences."""
+
+    space: Space
+    theta: Floats
+    xs: NDArray[Any]
+    groups: int
+    level: float
+    exact: Inferences
+
+
+@dataclass(frozen=True)
+class ETest:
+    """A surrogate's inferences beside the exact ones, per theta and group, and their summary."""
+
+    space: Space
+    theta: Floats
+    size: int
+    level: float
+    surrogate: Inferences
+    exact: Inferences
+    lrt_mse: Estimate
+    coverage: Estimate
+    coverage_exact: Estimate
+    volume: Estimate
+    volume_exact: Estimate
+    mle_mse: tuple[Estimate, ...]
+    null_distance: float
+
+    @property
+    def coverage_by_theta(self) -> Floats:
+        """Share of the groups at each theta whose set holds it: (p,)."""
+        return self.surrogate.covered.mean(axis=1)
+
+    def coverage_along(self, name: str) -> list[tuple[float, Estimate]]:
+        """Coverage at each grid value of one parameter, over all values of the others."""
+        column = self.theta[:, self.space.index(name)]
+        covered = self.surrogate.covered.astype(float)
+        return [(float(v), stratified_mean(covered[column == v])) for v in np.unique(column)]
+
+    def rows(self) -> Iterator[tuple[str, Estimate]]:
+        """Name and value of each metric, in a fixed order."""
+        yield "lrt_mse", self.lrt_mse
+        yield "coverage", self.coverage
+        yield "coverage_exact", self.coverage_exact
+        yield "volume", self.volume
+        yield "volume_exact", self.volume_exact
+        for name, value in zip(self.space.names, self.mle_mse, strict=True):
+            yield f"mle_mse[{name}]", value
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data for JSON: the summary, each theta's means, and the null statistics sorted."""
+        found, exact = self.surrogate, self.exact
+        return {
+            "groups": int(found.statistic.shape[1]),
+            "size": self.size,
+            "level": self.level,
+            "metrics": {name: value.to_dict() for name, value in self.rows()},
+            "null_distance": self.null_distance,
+            "sets_cut": found.cut,
+            "unconverged": found.unconverged,
+            "coverage_along": {
+                name: [[v, e.value, e.se] for v, e in self.coverage_along(name)]
+                for name in self.space.names
+            },
+            "by_theta": {
+                "theta": _rounded(self.theta, 6),
+                "coverage": _rounded(self.coverage_by_theta, 4),
+                "lrt_mse": _rounded(((found.statistic - exact.statistic) ** 2).mean(axis=1), 5),
+                "volume": _rounded(found.volume.mean(axis=1), 6),
+                "mle_mse": _rounded(((found.estimate - exact.estimate) ** 2).mean(axis=1), 8),
+            },
+            "null": _rounded(np.sort(found.statistic, axis=None), 3),
+        }
+
+
+def etest(
+    surrogate: LikelihoodSource,
+    model: Model,
+    grid: Sequence[int] | None = None,
+    groups: int = 30,
+    size: int = 10,
+    seed: int = 0,
+    test_set: ETestSet | None = None,
+) -> ETest:
+    """Inference with a surrogate beside inference with the model's own likelihood.
+
+    `grid` counts the theta along each parameter (10 x 10, or 5 x 5 x 4). A `test_set` made
+    beforehand by `etest_set` is used as it is.
+    """
+    require_same_space(surrogate.space, model.space)
+    truth = etest_set(model, grid, groups, size, seed) if test_set is None else test_set
+    found = infer(surrogate.given(truth.xs), truth.theta, truth.groups, truth.level)
+    exact = truth.exact
+    squared = (found.estimate - exact.estimate) ** 2
+    return ETest(
+        space=truth.space,
+        theta=truth.theta,
+        size=truth.xs.shape[1],
+        level=truth.level,
+        surrogate=found,
+        exact=exact,
+        lrt_mse=stratified_mean((found.statistic - exact.statistic) ** 2),
+        coverage=stratified_mean(found.covered.astype(float)),
+        coverage_exact=stratified_mean(exact.covered.astype(float)),
+        volume=stratified_mean(found.volume),
+        volume_exact=stratified_mean(exact.volume),
+        mle_mse=tuple(_median_of_means(squared[..., k]) for k in range(truth.space.d)),
+        null_distance=float(stats.ks_2samp(found.statistic.ravel(), exact.statistic.ravel())[0]),
+    )
+
+
+def etest_set(
+    model: Model,
+    grid: Sequence[int] | None = None,
+    groups: int = 30,
+    size: int = 10,
+    seed: int = 0,
+    level: float = LEVEL,
+    path: Path | None = None,
+) -> ETestSet:
+    """Simulate the groups and do inference with the exact likelihood; with a path, keep that."""
+    require_level(level)
+    require_count(groups, "groups")
+    require_count(size, "size")
+    space = model.space
+    shape = GRID.get(space.d, (3,) * space.d) if grid is None else tuple(grid)
+    theta = space.grid(shape, "test")
+    rng = np.random.default_rng([seed, STREAM])
+    flat = model.simulate(np.repeat(theta, groups * size, axis=0), rng)
+    xs = flat.reshape(len(theta) * groups, size, *model.x_shape)
+    identity = {"model": describe(model), "seed": seed, "grid": list(shape)}
+    identity |= {"groups": groups, "size": size, "level": level}
+
+    def compute() -> Arrays:
+        try:
+            return vars(infer(model.given(xs), theta, groups, level)).copy()
+        except MissingError as error:
+            raise MissingError(
+                f"The E-test compares with the exact likelihood, and {model.name} has none: {error}"
+            ) from error
+
+    arrays = cached(None if path is None else Path(path) / "exact.npz", identity, compute)
+    counts = {name: int(arrays[name]) for name in ("cut", "unconverged")}
+    exact = Inferences(**{**arrays, **counts})  # type: ignore[arg-type]
+    return ETestSet(space, theta, xs, groups, level, exact)
+
+
+def infer(like: Likelihood, theta: Floats, groups: int, level: float) -> Inferences:
+    """Estimate, null statistic, membership and volume for `groups` groups at each theta (p, d)."""
+    p, d = theta.shape
+    truth = np.repeat(theta, groups, axis=0)
+    with warnings.catch_warnings():
+        # Thousands of sets: how many are cut by the box is counted, not warned of.
+        warnings.filterwarnings("ignore", category=KeepscoreWarning)
+        test = lrt(like, truth)
+        sets = confidence_set(like, level, maximum=test.maximum)
+        volume, cut = np.asarray(sets.volume), int(np.sum(sets.touches_boundary))
+    statistic = np.asarray(test.statistic)
+    return Inferences(
+        estimate=np.asarray(test.maximum.theta).reshape(p, groups, d),
+        statistic=statistic.reshape(p, groups),
+        volume=volume.reshape(p, groups),
+        covered=(statistic <= stats.chi2.ppf(level, d)).reshape(p, groups),
+        cut=cut,
+        unconverged=int(np.sum(~np.asarray(test.maximum.converged))),
+    )
+
+
+def _median_of_means(squared: Floats) -> Estimate:
+    """Median over theta of the mean over groups of (p, G), and its bootstrap error over groups."""
+    p, groups = squared.shape
+    rng = np.random.default_rng(0)
+    picks = rng.integers(groups, size=(BOOTSTRAPS, p, groups))
+    redrawn = np.take_along_axis(squared[None], picks, axis=2).mean(axis=2)
+    spread = float(np.median(redrawn, axis=1).std(ddof=1)) if groups > 1 else 0.0
+    return Estimate(float(np.median(squared.mean(axis=1))), spread)
+
+
+def _rounded(values: Floats, digits: int) -> list[Any]:
+    """Numbers short enough for JSON in a repository, to `digits` decimals."""
+    return list(np.round(np.asarray(values, dtype=float), digits).tolist())

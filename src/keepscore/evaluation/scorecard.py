@@ -1,0 +1,165 @@
+"""The scorecard: a surrogate beside the exact likelihood, at a size the user chooses.
+
+The L-test asks how close the log-ratio is, the E-test whether inference comes out the same. Every
+number has its Monte Carlo standard error; what a perfect surrogate would score stands beside it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from keepscore.errors import unknown_name
+from keepscore.evaluation.estimate import Estimate
+from keepscore.evaluation.etest import GRID, ETest, etest
+from keepscore.evaluation.ltest import LTest, ltest
+from keepscore.models.base import Model
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+class Size(NamedTuple):
+    """Pairs; pairs with exact values; with the evidence; grid points a side (None: the paper's);
+    groups at each theta."""
+
+    n: int
+    exact: int
+    evidence: int
+    side: int | None
+    groups: int
+
+
+SIZES = {
+    "small": Size(2_000, 500, 200, 4, 10),
+    "medium": Size(20_000, 5_000, 1_000, 7, 20),
+    "paper": Size(1_000_000, 20_000, 5_000, None, 30),
+}
+GROUP_SIZE = 10
+
+_MEANING = {
+    "bce": "binary cross-entropy",
+    "bce_limit": "  of the exact ratio, same pairs",
+    "bce_excess": "  excess over it",
+    "score_mse": "score error²",
+    "rmse_near": "log-ratio differences, near (RMSE)",
+    "rmse_far": "log-ratio differences, far (RMSE)",
+    "lrt_mse": "likelihood-ratio statistic, error²",
+    "coverage": "coverage of 95% sets",
+    "volume": "volume of 95% sets",
+    "mle_mse": "estimate, error² (median)",
+}
+
+
+@dataclass(frozen=True)
+class Row:
+    """One line: a metric (with its parameter), the surrogate's value, and the ideal one."""
+
+    test: str
+    metric: str
+    found: Estimate
+    ideal: Estimate | None
+
+
+@dataclass(frozen=True)
+class Scorecard:
+    """Both tests of one surrogate. print() it, or take to_dict (JSON) or to_frame (pandas)."""
+
+    model: str
+    size: str
+    seed: int
+    ltest: LTest
+    etest: ETest | None
+
+    def rows(self) -> list[Row]:
+        """Every metric with its ideal value: zero for errors, the exact one's where that exists."""
+        zero = Estimate(0.0, 0.0)
+        l_found = dict(self.ltest.rows())
+        rows = []
+        for metric, found in l_found.items():
+            if metric == "bce_limit":
+                continue
+            ideal = l_found.get("bce_limit") if metric == "bce" else zero
+            rows.append(Row("L-test", metric, found, ideal))
+        e_found = {} if self.etest is None else dict(self.etest.rows())
+        for metric, found in e_found.items():
+            if not metric.endswith("_exact"):
+                rows.append(Row("E-test", metric, found, e_found.get(f"{metric}_exact", zero)))
+        return rows
+
+    def __str__(self) -> str:
+        head = f"{'':<44}{'surrogate':>22}{'exact':>22}"
+        lines = [f"Scorecard of {self.model} ({self.size}, seed {self.seed})", head]
+        test = ""
+        for row in self.rows():
+            if row.test != test:
+                test = row.test
+                lines.append(_heading(self, test))
+            name, _, parameter = row.metric.partition("[")
+            label = _MEANING[name] + (f", {parameter.rstrip(']')}" if parameter else "")
+            ideal = "" if row.ideal is None else str(row.ideal)
+            lines.append(f"  {label:<42}{row.found!s:>22}{ideal:>22}")
+        if self.etest is None:
+            lines.append("E-test: not possible, the model has no likelihood to compare with")
+        return "\n".join(lines)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data for JSON."""
+        return {
+            "model": self.model,
+            "size": self.size,
+            "seed": self.seed,
+            "ltest": self.ltest.to_dict(),
+            "etest": None if self.etest is None else self.etest.to_dict(),
+        }
+
+    def to_frame(self) -> pd.DataFrame:
+        """One row a metric: test, metric, value, se, ideal."""
+        import pandas as pd
+
+        return pd.DataFrame(
+            [
+                {
+                    "test": row.test,
+                    "metric": row.metric,
+                    "value": row.found.value,
+                    "se": row.found.se,
+                    "ideal": None if row.ideal is None else row.ideal.value,
+                }
+                for row in self.rows()
+            ]
+        )
+
+
+def scorecard(surrogate: Any, model: Model, size: str = "small", seed: int = 0) -> Scorecard:
+    """L-test and E-test of a surrogate against the model it was trained on.
+
+    size: "small" (a minute or so), "medium", or "paper" (10^6 pairs, 3,000 groups of 10). A model
+    without a likelihood gets the cross-entropy alone.
+    """
+    if size not in SIZES:
+        raise unknown_name("scorecard size", size, SIZES)
+    chosen = SIZES[size]
+    loss = ltest(surrogate, model, chosen.n, seed, chosen.exact, chosen.evidence)
+    inference = None
+    if loss.exact:
+        grid = _grid(model.space.d, chosen.side)
+        inference = etest(surrogate, model, grid, chosen.groups, GROUP_SIZE, seed)
+    return Scorecard(model.name, size, seed, loss, inference)
+
+
+def _grid(d: int, side: int | None) -> tuple[int, ...]:
+    if side is None:
+        return GRID.get(d, (3,) * d)
+    # About side^2 points whatever the dimension.
+    return (max(2, round(side ** (2 / d))),) * d
+
+
+def _heading(card: Scorecard, test: str) -> str:
+    if test == "L-test":
+        found = card.ltest
+        parts = f"exact values on {found.exact:,}, evidence on {found.evidence:,}"
+        return f"L-test: {found.n:,} pairs, {parts}"
+    assert card.etest is not None
+    p, groups = card.etest.surrogate.statistic.shape
+    return f"E-test: {p} theta, {groups} groups of {card.etest.size} at each"
