@@ -85,6 +85,18 @@ def test_too_few_nodes_show_in_the_error_estimate():
     assert error.max() > 1e-3
 
 
+def test_log_evidence_minds_the_constant_a_likelihood_leaves_out():
+    from test_etest import WideToy
+
+    class Whole(WideToy):
+        given = GaussianToy.given
+
+    x = np.random.default_rng(0).normal(size=(5, 4))
+    short, whole = WideToy().given(x[:, None]), Whole().given(x[:, None])
+    assert (np.abs(short.surface(np.zeros((1, 2))) - whole.surface(np.zeros((1, 2)))) > 1).all()
+    np.testing.assert_allclose(log_evidence(WideToy(), x)[0], log_evidence(Whole(), x)[0])
+
+
 def test_exact_against_itself_is_zero(toy, pairs):
     found = ltest(Bent(toy), toy, test_set=pairs)
     assert [e.value for e in found.score_mse] == [0, 0]
@@ -197,3 +209,4 @@ def test_estimates_print_the_digits_they_know():
     assert str(Estimate(0.39972, 0.00041)) == "0.39972 ± 0.00041"
     assert str(Estimate(12.345, 0.6)) == "12.35 ± 0.60"
     assert str(Estimate(3.0, 0.0)) == "3"
+    assert str(Estimate(0.04, 1e-18)) == "0.04"

@@ -45,7 +45,7 @@ def test_every_metric_is_in_every_form(card):
 def test_the_table_reads(card):
     text = str(card)
     assert "score error², sd" in text
-    assert "0.040" in text  # tilt 0.2, squared
+    assert "  0.04  " in text  # tilt 0.2, squared
     assert "E-test: 16 theta, 10 groups of 10 at each" in text
     assert max(len(line) for line in text.splitlines()) <= 100
 

@@ -19,10 +19,10 @@ class Estimate:
     se: float
 
     def __str__(self) -> str:
-        if not math.isfinite(self.se) or self.se <= 0:
+        if not self.se > 1e-6 * abs(self.value):
             return f"{self.value:.4g}"
         # Two digits of the error decide how many of the value are worth printing.
-        digits = max(0, min(8, 1 - math.floor(math.log10(self.se))))
+        digits = max(0, min(9, 1 - math.floor(math.log10(self.se))))
         return f"{self.value:.{digits}f} ± {self.se:.{digits}f}"
 
     def to_dict(self) -> dict[str, float]:

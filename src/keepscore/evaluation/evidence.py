@@ -75,6 +75,9 @@ def log_evidence(
     like = model.given(np.asarray(x)[:, None])
     with np.errstate(divide="ignore"):
         logs = np.log(np.stack([fine, coarse]))
+    # A likelihood is known up to a constant for each x; one exact value at the centre fixes it.
+    centre = np.mean(space.box("base"), axis=0)[None]
+    constant = model.log_prob(np.tile(centre, (len(x), 1)), x) - like.surface(centre)[:, 0]
     total = np.full((2, len(x)), -np.inf)
     size = max(1, BLOCK_ENTRIES // max(1, len(x)))
     for start in range(0, len(nodes), size):
@@ -82,7 +85,7 @@ def log_evidence(
         surface = like.surface(nodes[block])
         for row in range(2):
             total[row] = np.logaddexp(total[row], _log_sum(surface + logs[row, block]))
-    return total[0], np.abs(total[0] - total[1])
+    return total[0] + constant, np.abs(total[0] - total[1])
 
 
 def _log_sum(values: Floats) -> Floats:
