@@ -1,1 +1,30 @@
 """Statistics with a likelihood, exact or surrogate: estimates, tests, sets, posteriors."""
+
+from keepscore.inference.calibration import calibrate
+from keepscore.inference.confidence import ConfidenceSet, Intervals, confidence_set
+from keepscore.inference.coverage import LocalCoverage, local_coverage
+from keepscore.inference.likelihood import Likelihood, select
+from keepscore.inference.mle import MLE, mle
+from keepscore.inference.null import Calibration
+from keepscore.inference.posterior import posterior
+from keepscore.inference.sbc import SBC, sbc
+from keepscore.inference.tests import LRT, lrt
+
+__all__ = [
+    "LRT",
+    "MLE",
+    "SBC",
+    "Calibration",
+    "ConfidenceSet",
+    "Intervals",
+    "Likelihood",
+    "LocalCoverage",
+    "calibrate",
+    "confidence_set",
+    "local_coverage",
+    "lrt",
+    "mle",
+    "posterior",
+    "sbc",
+    "select",
+]

@@ -1,0 +1,216 @@
+"""Calibrating a likelihood: simulate the null, fit its quantiles over theta, correct on held-out.
+
+theta_i is uniform over the box, group_i is simulated there, Lambda_i is the likelihood-ratio
+statistic at theta_i of whatever likelihood is being calibrated. One half fits the quantiles (the
+degree of the polynomial by pinball loss), the other corrects them; see null.py for what that buys.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy import stats
+
+from keepscore.checks import Floats, as_theta, require_count, require_level
+from keepscore.errors import DomainError, DtypeError, SimulationError
+from keepscore.inference.likelihood import Likelihood
+from keepscore.inference.null import Calibration, NullFit, features, monomials
+from keepscore.inference.start import maximise
+from keepscore.inference.tests import held_parameters, null_maximum
+from keepscore.space import Region, Space
+
+LEVELS = (0.25, 0.5, 0.7, 0.8, 0.9, 0.95, 0.98)
+HIGHEST_DEGREE = 4
+ROWS_PER_TERM = 40  # of the fitting half, at least
+GROUPS_AT_ONCE = 1000
+STREAM = 0xCA11  # keeps these draws apart from training data made with the same seed
+
+
+class LikelihoodSource(Protocol):
+    """A model or a surrogate: anything with a space that turns observations into a likelihood."""
+
+    @property
+    def space(self) -> Space: ...
+    def given(self, xs: Any) -> Likelihood: ...
+
+
+class Simulator(Protocol):
+    """Anything that draws x (n, *x_shape) at theta (n, d)."""
+
+    def simulate(self, theta: ArrayLike, rng: np.random.Generator) -> NDArray[Any]: ...
+
+
+def calibrate(
+    surrogate: LikelihoodSource,
+    simulator: Simulator | Any,
+    group_size: int = 10,
+    n: int = 4000,
+    level: float = 0.95,
+    parameters: Sequence[str] | None = None,
+    region: Region = "base",
+    seed: int = 0,
+) -> Calibration:
+    """Null distribution of the likelihood-ratio statistic over the region, for groups of this size.
+
+    `simulator` is a model (or anything with `simulate`), or a data set with `theta` and `x` whose
+    consecutive `group_size` rows share one theta (any data set will do for groups of one); at most
+    n groups are used. With `parameters`, the statistic profiles the others out; critical values
+    are then taken at the restricted maximum, and cover as well as that stands in for the truth.
+    `level` is where the held-out check is reported; the result serves every level. Keep it with
+    the surrogate by `surrogate.with_calibration(calibration.to_dict())`.
+    """
+    require_count(group_size, "group_size")
+    require_count(n, "n", minimum=100)
+    require_level(level)
+    space = surrogate.space
+    held, names = held_parameters(space, parameters)
+    theta, statistic = _null_sample(surrogate, simulator, group_size, n, held, region, seed)
+    half = len(theta) // 2
+    fit = _fit_quantiles(space, region, theta[:half], statistic[:half])
+    rest, observed = theta[half:], statistic[half:]
+    survival = fit.survival(observed, rest)
+    calibration = Calibration(fit, names, group_size, np.sort(survival))
+    check = _check(calibration, rest, observed, survival, level)
+    return Calibration(fit, names, group_size, np.sort(survival), check)
+
+
+def null_statistics(
+    source: LikelihoodSource,
+    simulator: Simulator,
+    theta: Floats,
+    group_size: int,
+    rng: np.random.Generator,
+    held: np.ndarray,
+    region: Region,
+) -> Floats:
+    """Lambda_i at theta_i of a group simulated at theta_i: (m, d) -> (m,)."""
+    parts = []
+    for i in range(0, len(theta), GROUPS_AT_ONCE):
+        rows = theta[i : i + GROUPS_AT_ONCE]
+        x = np.asarray(simulator.simulate(np.repeat(rows, group_size, axis=0), rng))
+        if len(x) != len(rows) * group_size:
+            raise SimulationError(
+                f"The simulator returned {len(x)} rows for {len(rows) * group_size} of theta."
+            )
+        parts.append(_statistics(source, rows, x, group_size, held, region))
+    return np.concatenate(parts)
+
+
+def _statistics(
+    source: LikelihoodSource,
+    theta: Floats,
+    x: NDArray[Any],
+    group_size: int,
+    held: np.ndarray,
+    region: Region,
+) -> Floats:
+    like = source.given(x.reshape(len(theta), group_size, *x.shape[1:]))
+    null, found, _ = null_maximum(like, maximise(like, region), held, theta)
+    return np.maximum(2 * (found.value - null.value), 0.0)
+
+
+def _null_sample(
+    source: LikelihoodSource,
+    simulator: Any,
+    group_size: int,
+    n: int,
+    held: np.ndarray,
+    region: Region,
+    seed: int,
+) -> tuple[Floats, Floats]:
+    if hasattr(simulator, "simulate"):
+        rng = np.random.default_rng([seed, STREAM])
+        theta = source.space.uniform(n, rng, region)
+        statistic = null_statistics(source, simulator, theta, group_size, rng, held, region)
+        return theta, statistic
+    if not (hasattr(simulator, "theta") and hasattr(simulator, "x")):
+        raise DtypeError(
+            "Calibration needs a simulator (with .simulate) or a data set (with .theta and .x); "
+            f"got {type(simulator).__name__}."
+        )
+    return _from_dataset(source, simulator, group_size, n, held, region)
+
+
+def _from_dataset(
+    source: LikelihoodSource, data: Any, group_size: int, n: int, held: np.ndarray, region: Region
+) -> tuple[Floats, Floats]:
+    rows = as_theta(data.theta, source.space.d)
+    count = len(rows) // group_size
+    grouped = rows[: count * group_size].reshape(count, group_size, -1)
+    same = (grouped == grouped[:, :1]).all(axis=(1, 2))
+    if not same.all():
+        raise DomainError(
+            f"For groups of {group_size}, each {group_size} consecutive rows of the data set must "
+            f"share one theta; group {int(np.argmin(same))} does not. Pass a simulator instead, or "
+            "use group_size=1."
+        )
+    inside = np.flatnonzero(source.space.contains(grouped[:, 0], region))[:n]
+    if len(inside) < 100:
+        raise DomainError(
+            f"Calibration needs at least 100 groups in the {region} box; got {len(inside)}."
+        )
+    x = np.asarray(data.x)[: count * group_size]
+    x = x.reshape(count, group_size, *x.shape[1:])
+    # A stored design may be ordered; the halves must be exchangeable.
+    inside = np.random.default_rng(STREAM).permutation(inside)
+    parts = []
+    for i in range(0, len(inside), GROUPS_AT_ONCE):
+        j = inside[i : i + GROUPS_AT_ONCE]
+        flat = x[j].reshape(-1, *x.shape[2:])
+        parts.append(_statistics(source, grouped[j, 0], flat, group_size, held, region))
+    return grouped[inside, 0], np.concatenate(parts)
+
+
+def _fit_quantiles(space: Space, region: Region, theta: Floats, statistic: Floats) -> NullFit:
+    """Polynomials for log Lambda at each level; one degree for all, chosen at the 0.9 quantile."""
+    target = np.log(np.maximum(statistic, 1e-6))
+    cut = (2 * len(theta)) // 3
+    losses = []
+    for degree in range(HIGHEST_DEGREE + 1):
+        powers = monomials(space.d, degree)
+        if degree > 0 and len(powers) * ROWS_PER_TERM > cut:
+            break
+        z = features(space, region, powers, theta)
+        fitted = z[cut:] @ _quantile_regression(z[:cut], target[:cut], 0.9)
+        losses.append(_pinball(target[cut:] - fitted, 0.9))
+    powers = monomials(space.d, int(np.argmin(losses)))
+    z = features(space, region, powers, theta)
+    coefficients = np.stack([_quantile_regression(z, target, level) for level in LEVELS])
+    return NullFit(space, region, np.array(LEVELS), powers, coefficients)
+
+
+def _quantile_regression(z: Floats, target: Floats, level: float) -> Floats:
+    from sklearn.linear_model import QuantileRegressor
+
+    model = QuantileRegressor(quantile=level, alpha=0.0, fit_intercept=False, solver="highs")
+    return np.asarray(model.fit(z, target).coef_, dtype=float)
+
+
+def _pinball(residual: Floats, level: float) -> float:
+    return float(np.maximum(level * residual, (level - 1) * residual).mean())
+
+
+def _check(
+    calibration: Calibration, theta: Floats, statistic: Floats, survival: Floats, level: float
+) -> dict[str, Any]:
+    """What the held-out half shows at one level, in all and in each half of each parameter."""
+    df = len(calibration.parameters)
+    covered = statistic <= calibration.critical(theta, level)
+    low, high = calibration.space.box(calibration.fit.region)
+    parts = {}
+    for k, name in enumerate(calibration.space.names):
+        upper = theta[:, k] > (low[k] + high[k]) / 2
+        for label, part in (("lower", ~upper), ("upper", upper)):
+            parts[f"{name}, {label} half"] = float(covered[part].mean()) if part.any() else None
+    return {
+        "level": float(level),
+        "held_out": len(theta),
+        "wilks": float((statistic <= stats.chi2.ppf(level, df)).mean()),
+        "fitted": float((survival >= 1 - level).mean()),
+        "corrected": float(covered.mean()),
+        "standard_error": float(np.sqrt(level * (1 - level) / len(theta))),
+        "corrected_by_part": parts,
+    }

@@ -1,0 +1,129 @@
+"""Does a set cover where it matters? Coverage point by point over the parameter space.
+
+At each theta of a grid, groups are simulated and the sets' verdicts on the true theta counted, for
+Wilks' critical value and, beside it, for calibrated ones, on the same groups. Standard errors are
+binomial around the nominal level's own (never zero when every group is covered).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from scipy import stats
+
+from keepscore.checks import Floats, as_theta, require_count, require_level
+from keepscore.errors import DomainError, unknown_name
+from keepscore.inference.calibration import LikelihoodSource, Simulator, null_statistics
+from keepscore.inference.null import Calibration
+from keepscore.space import Region, Space, cells_per_side
+
+STREAM = 0xC0FE
+
+
+@dataclass(frozen=True)
+class LocalCoverage:
+    """Coverage of nominal `level` at m points: theta (m, d); statistics (m, k), k groups a point;
+    covered: for each method ("wilks", "calibrated") which sets held the truth, (m, k) bool."""
+
+    space: Space
+    level: float
+    theta: Floats
+    statistics: Floats
+    covered: Mapping[str, np.ndarray]
+
+    def coverage(self, method: str = "wilks") -> Floats:
+        """Share of sets that hold the truth at each theta: (m,)."""
+        return self._of(method).mean(axis=1)
+
+    def standard_error(self, method: str = "wilks") -> Floats:
+        """Binomial standard error at each theta, with one success and one failure added: (m,)."""
+        hits, k = self._of(method).sum(axis=1), self.statistics.shape[1]
+        rate = (hits + 1) / (k + 2)
+        return np.sqrt(rate * (1 - rate) / k)
+
+    def overall(self, method: str = "wilks") -> tuple[float, float]:
+        """Coverage over all points, and its standard error."""
+        hits = self._of(method)
+        rate = (hits.sum() + 1) / (hits.size + 2)
+        return float(hits.mean()), float(np.sqrt(rate * (1 - rate) / hits.size))
+
+    def evenness(self, method: str = "wilks") -> float:
+        """P-value of "coverage is the nominal level at every theta" (chi-square over points)."""
+        k = self.statistics.shape[1]
+        z = (self.coverage(method) - self.level) / np.sqrt(self.level * (1 - self.level) / k)
+        return float(stats.chi2.sf((z**2).sum(), len(z)))
+
+    def _of(self, method: str) -> np.ndarray:
+        if method not in self.covered:
+            raise unknown_name("method", method, self.covered)
+        return self.covered[method]
+
+    def __str__(self) -> str:
+        m, k = self.statistics.shape
+        lines = [f"Coverage at nominal {self.level:g}: {m} points, {k} groups each"]
+        for method in self.covered:
+            rate, error = self.overall(method)
+            local = self.coverage(method)
+            worst = int(np.argmin(local))
+            where = ", ".join(f"{v:.3g}" for v in self.theta[worst])
+            lines.append(
+                f"  {method:<11}{rate:.4f} (s.e. {error:.4f}); lowest {local[worst]:.3f} "
+                f"(s.e. {self.standard_error(method)[worst]:.3f}) at ({where})"
+            )
+        return "\n".join(lines)
+
+
+def local_coverage(
+    surrogate: LikelihoodSource,
+    simulator: Simulator,
+    level: float = 0.95,
+    calibration: Calibration | Mapping[str, Any] | None = None,
+    theta: Floats | None = None,
+    groups: int = 30,
+    group_size: int = 10,
+    region: Region = "test",
+    seed: int = 0,
+) -> LocalCoverage:
+    """Coverage of joint confidence sets at each theta (m, d); by default a grid of about 100 points
+    over the `region`, with `groups` simulated data sets at each. The sets are those of
+    `confidence_set` in the base box (or the calibration's own). Without a `calibration`, the one
+    saved with the surrogate is used if it has one."""
+    require_level(level)
+    require_count(groups, "groups")
+    require_count(group_size, "group_size")
+    space = surrogate.space
+    points = _points(space, region) if theta is None else as_theta(theta, space.d)
+    known = getattr(surrogate, "calibration", None) if calibration is None else calibration
+    if known is not None and not isinstance(known, Calibration):
+        known = Calibration.from_dict(known)
+    box: Region = "base" if known is None else known.fit.region
+    if known is not None and (known.group_size != group_size or known.parameters != space.names):
+        raise DomainError(
+            f"The calibration is for groups of {known.group_size} and for "
+            f"{', '.join(known.parameters)}; coverage was asked for groups of {group_size} and for "
+            f"{', '.join(space.names)}."
+        )
+    if not space.contains(points, box).all():
+        raise DomainError(f"Points must lie in the {box} box, where the sets are.")
+    rng = np.random.default_rng([seed, STREAM])
+    rows = np.repeat(points, groups, axis=0)
+    held = np.ones(space.d, dtype=bool)
+    statistic = null_statistics(surrogate, simulator, rows, group_size, rng, held, box)
+    covered = {"wilks": statistic <= stats.chi2.ppf(level, space.d)}
+    if known is not None:
+        covered["calibrated"] = statistic <= known.critical(rows, level)
+    shape = (len(points), groups)
+    return LocalCoverage(
+        space,
+        level,
+        points,
+        statistic.reshape(shape),
+        {method: hits.reshape(shape) for method, hits in covered.items()},
+    )
+
+
+def _points(space: Space, region: Region) -> Floats:
+    return space.grid(max(2, cells_per_side(100, space.d)), region)

@@ -1,0 +1,165 @@
+"""Profiles: the likelihood maximised over all parameters but some, and intervals from it.
+
+    l_P(t) = max over the other parameters of l(theta) with theta_P = t
+    Lambda_P(t) = 2 (l_max - l_P(t)),  and by the envelope theorem  dl_P/dt = dl/dtheta_P there
+
+An interval's ends solve Lambda_k(t) = c on either side of the estimate. The signed root
+r(t) = sqrt(Lambda) is nearly a straight line, so Newton on it, kept inside a bracket, needs three
+or four profiles; all groups, parameters and sides advance together.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from keepscore.checks import Floats
+from keepscore.inference.search import Climb, Summit, climb, solve_free
+from keepscore.inference.start import Maximum
+from keepscore.likelihood import Integers, Likelihood
+
+ROOT_TOLERANCE = 1e-4  # of Lambda; a change of 3e-5 in a coverage probability
+MOST_STEPS = 40
+
+
+def restricted(
+    like: Likelihood,
+    found: Maximum,
+    held: np.ndarray,
+    theta0: Floats,
+    group: Integers,
+    warm: Summit | None = None,
+) -> Summit:
+    """Maximum with the coordinates `held` (m, d) fixed at theta0 (m, d); row i is of group[i].
+
+    From `warm` (a solution nearby) if given. Else from two places, where something is left to
+    maximise: where the quadratic at the overall maximum leads, and the maximum's own values.
+    """
+    low, high = like.space.box(found.region)
+    lower, upper = np.where(held, theta0, low), np.where(held, theta0, high)
+
+    def solve(start: Floats, curvature: Floats) -> Summit:
+        first = np.where(held, theta0, start)
+        return climb(like, Climb(first, group, lower, upper, high - low, curvature))
+
+    if warm is not None:
+        return solve(warm.theta, warm.curvature)
+    one = solve(np.clip(_follow(found, held, theta0, group), low, high), found.curvature[group])
+    if held.all():
+        return one
+    return _better(one, solve(found.theta[group], found.curvature[group]))
+
+
+def _follow(found: Maximum, held: np.ndarray, theta0: Floats, group: Integers) -> Floats:
+    """Given theta_P moved by v, the quadratic's other coordinates move by -B_NN^-1 B_NP v."""
+    estimate, curvature = found.theta[group], found.curvature[group]
+    moved = np.where(held, theta0 - estimate, 0.0)
+    pull = -np.einsum("pij,pj->pi", curvature, moved)
+    return np.where(held, theta0, estimate + solve_free(curvature, pull, ~held))
+
+
+@dataclass(frozen=True)
+class Ends:
+    """Interval ends (g, k, 2) in working units, and which stopped at the box (g, k, 2)."""
+
+    value: Floats
+    at_boundary: np.ndarray
+
+
+def profile_intervals(like: Likelihood, found: Maximum, index: list[int], critical: float) -> Ends:
+    """{t : Lambda_k(t) <= critical} around the estimate, for each parameter k in `index`."""
+    g, d = found.theta.shape
+    low, high = like.space.box(found.region)
+    group, which, side = (
+        a.ravel() for a in np.meshgrid(np.arange(g), index, [0, 1], indexing="ij")
+    )
+    estimate, sign = found.theta[group, which], np.where(side == 0, -1.0, 1.0)
+    limit = np.where(side == 0, low[which], high[which])
+    variance = np.diagonal(np.linalg.inv(found.curvature), axis1=1, axis2=2)[group, which]
+    guess = estimate + sign * np.sqrt(critical * np.maximum(variance, 1e-12))
+    t = np.clip(guess, low[which], high[which])
+    inside, outside = (
+        estimate.copy(),
+        limit.copy(),
+    )  # bracket: known to be in, and how far it may go
+    at_boundary = estimate == limit
+    end, open_ = np.where(at_boundary, limit, t), ~at_boundary
+    warm = _warm(found, which, t, group)
+    for _ in range(MOST_STEPS):
+        i = np.flatnonzero(open_)
+        if len(i) == 0:
+            break
+        held = np.arange(d) == which[i, None]
+        there = restricted(like, found, held, np.tile(t[i, None], d), group[i], _rows(warm, i))
+        warm.theta[i], warm.curvature[i] = there.theta, there.curvature
+        statistic = np.maximum(2 * (found.value[group[i]] - there.value), 1e-12)
+        within = statistic <= critical
+        end[i] = t[i]
+        edge = within & (t[i] == limit[i])
+        at_boundary[i[edge]] = True
+        inside[i] = np.where(within, t[i], inside[i])
+        outside[i] = np.where(within, outside[i], t[i])
+        narrow = np.abs(outside[i] - inside[i]) < 1e-9 * (high - low)[which[i]]
+        open_[i[edge | narrow | (np.abs(statistic - critical) < ROOT_TOLERANCE)]] = False
+        # r = sqrt(Lambda), dr/dt = -(dl/dtheta_k) / r.
+        root, slope = np.sqrt(statistic), -there.gradient[np.arange(len(i)), which[i]]
+        rising = slope * sign[i] > 0
+        step = t[i] + (np.sqrt(critical) - root) * root / np.where(rising, slope, 1.0)
+        step = np.where(rising, step, np.nan)
+        t[i] = _within_bracket(step, inside[i], outside[i], limit[i], within)
+    shape = (g, len(index), 2)
+    return Ends(end.reshape(shape), at_boundary.reshape(shape))
+
+
+def _warm(found: Maximum, which: Integers, t: Floats, group: Integers) -> Summit:
+    d = found.theta.shape[1]
+    held = np.arange(d) == which[:, None]
+    start, curvature = _follow(found, held, np.tile(t[:, None], d), group), found.curvature[group]
+    return Summit(start, t, start, curvature.copy(), np.ones(len(t), dtype=bool), 0)
+
+
+def _rows(summit: Summit, i: Integers) -> Summit:
+    return Summit(
+        summit.theta[i],
+        summit.value[i],
+        summit.gradient[i],
+        summit.curvature[i],
+        summit.converged[i],
+        0,
+    )
+
+
+def profile_curve(like: Likelihood, found: Maximum, index: int, values: Floats) -> Floats:
+    """Lambda_k at each of `values` (m,), for every group: (g, m)."""
+    g, d = found.theta.shape
+    group = np.repeat(np.arange(g), len(values))
+    held = np.zeros((len(group), d), dtype=bool)
+    held[:, index] = True
+    theta0 = np.where(held, np.tile(values, g)[:, None], found.theta[group])
+    there = restricted(like, found, held, theta0, group)
+    return np.maximum(2 * (found.value[:, None] - there.value.reshape(g, -1)), 0.0)
+
+
+def _within_bracket(
+    step: Floats, inside: Floats, outside: Floats, limit: Floats, within: np.ndarray
+) -> Floats:
+    """Newton's proposal if it falls strictly inside the bracket, the box if beyond, else halve."""
+    low, high = np.minimum(inside, outside), np.maximum(inside, outside)
+    fine = np.isfinite(step) & (step > low) & (step < high) & (step != inside)
+    # Still unbounded on the far side: the box itself is the next thing to try.
+    beyond = within & (outside == limit) & ((step - limit) * (limit - inside) >= 0)
+    return np.where(fine, step, np.where(beyond, limit, (inside + outside) / 2))
+
+
+def _better(one: Summit, two: Summit) -> Summit:
+    second = two.value > one.value
+    pick = second[:, None]
+    return Summit(
+        np.where(pick, two.theta, one.theta),
+        np.where(second, two.value, one.value),
+        np.where(pick, two.gradient, one.gradient),
+        np.where(pick[..., None], two.curvature, one.curvature),
+        np.where(second, two.converged, one.converged),
+        one.evaluations + two.evaluations,
+    )
