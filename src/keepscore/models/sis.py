@@ -1,0 +1,478 @@
+"""Susceptible-infected-susceptible epidemics on a graph, seen at fixed times.
+
+K people are the nodes of a weighted graph; v_k is 0 (susceptible) or 1 (infected). Person k
+
+    catches it   0 -> 1   at rate  eta + lambda sum_j w_kj v_j,
+    recovers     1 -> 0   at rate  mu,
+
+with lambda and mu to be inferred, and eta, the rate of infection from outside, known. The states
+x_t at the times t_1 < ... < t_T are observed, what happens between is not:
+
+    p(x | lambda, mu) = P(x_t1) prod_i exp(Q(lambda, mu) (t_i - t_{i-1}))[x_{t_{i-1}}, x_{t_i}].
+
+Log-likelihood and score are exact (`numerics.ctmc`, no 2^K x 2^K matrix); simulation is exact and
+for any K (`numerics.gillespie`). Where 2^K states are out of reach, `SIS(..., score="joint")` gives
+the score of the whole simulated path, whose mean given x is the score of x.
+
+The default is the graph of the paper: 8 people at the corners of two unit squares, weights
+exp(-distance), observed at 0, 1, ..., 12.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cached_property
+from typing import Any, NamedTuple
+
+import numpy as np
+import scipy.sparse
+from numpy.typing import ArrayLike, NDArray
+
+from keepscore.checks import Floats, as_floats, as_theta, require_finite
+from keepscore.errors import (
+    DomainError,
+    DtypeError,
+    NonFiniteError,
+    ShapeError,
+    TooLargeError,
+    unknown_name,
+)
+from keepscore.likelihood import Integers, Likelihood, as_groups
+from keepscore.models.base import ScoreKind, Symmetry, as_pairs, register
+from keepscore.numerics import ctmc, gillespie
+from keepscore.numerics.automorphisms import automorphisms
+from keepscore.space import Parameter, Space
+
+SELF_INFECTION = 0.135
+MOST_EVENTS = 1e9
+_SQUARE = ((0.0, 0.0), (1.0, 0.0), (0.0, 1.0), (1.0, 1.0))
+PAPER_POSITIONS = np.array([*_SQUARE, *((x + 2.0, y + 2.0) for x, y in _SQUARE)])
+
+
+class SIS:
+    """The SIS model; theta = (log lambda, log mu), x (T, K) of 0 and 1.
+
+    positions      (K, m) places of the people; weights are exp(-distance), or
+    weights        (K, K), non-negative: w[k, j] is the weight of j on k (need not be symmetric)
+    self_infection eta >= 0. With eta = 0 nobody left infected is for ever: a path that leaves that
+                   state has log_prob -inf, and its score is a NonFiniteError.
+    times          the observation times, increasing, equally spaced or not
+    initial        at times[0]: None (uniform over all 2^K states), (K,) probabilities of being
+                   infected, independent, or a distribution over all (2^K,) states, where state
+                   number s has node k infected if bit k of s is 1
+    space          another space of lambda and mu than the paper's (or its `to_dict`)
+    score          what `simulate_with_score` returns: "exact", or "joint" for any K
+    """
+
+    name = "sis"
+    x_dtype = np.dtype(np.uint8)
+
+    def __init__(
+        self,
+        positions: ArrayLike | None = None,
+        weights: ArrayLike | None = None,
+        self_infection: float = SELF_INFECTION,
+        times: ArrayLike = tuple(range(13)),
+        initial: ArrayLike | None = None,
+        space: Space | Mapping[str, Any] | None = None,
+        score: ScoreKind = "exact",
+    ) -> None:
+        if score not in ("exact", "joint"):
+            raise unknown_name("kind of score", score, ("exact", "joint"))
+        self.positions, self.weights = _graph(positions, weights)
+        self.self_infection = _self_infection(self_infection)
+        self.times = _times(times)
+        self.initial = _initial(initial, self.node_count)
+        self.space = _space(space, self.self_infection)
+        self.score_kind: ScoreKind = score
+
+    @property
+    def node_count(self) -> int:
+        """K, the number of people."""
+        return len(self.weights)
+
+    @property
+    def x_shape(self) -> tuple[int, int]:
+        return (len(self.times), self.node_count)
+
+    @property
+    def structure(self) -> str | None:
+        steps = np.diff(self.times)
+        return "markov" if np.allclose(steps, steps[0], rtol=1e-9, atol=0.0) else None
+
+    @cached_property
+    def symmetries(self) -> tuple[Symmetry, ...]:
+        """Automorphisms of the graph that leave the initial distribution alone, the identity
+        among them; empty if there is no other."""
+        kept = [perm for perm in self._automorphisms if self._keeps_initial(perm)]
+        if len(kept) < 2:
+            return ()
+        steps = np.arange(len(self.times))[:, None] * self.node_count
+        return tuple(Symmetry(_cycles(perm), (steps + perm).ravel(), (0, 1)) for perm in kept)
+
+    def settings(self) -> dict[str, Any]:
+        given_by_places = self.positions is not None
+        standard = self.space == _space(None, self.self_infection)
+        return {
+            "positions": self.positions.tolist() if self.positions is not None else None,
+            "weights": None if given_by_places else self.weights.tolist(),
+            "self_infection": self.self_infection,
+            "times": self.times.tolist(),
+            "initial": None if self.initial is None else self.initial.tolist(),
+            "space": None if standard else self.space.to_dict(),
+            "score": self.score_kind,
+        }
+
+    def simulate(self, theta: ArrayLike, rng: np.random.Generator) -> NDArray[Any]:
+        """x (n, T, K), exact in law, for any K."""
+        return self._simulate(as_theta(theta, self.space.d), rng)[0]
+
+    def simulate_with_score(
+        self, theta: ArrayLike, rng: np.random.Generator
+    ) -> tuple[NDArray[Any], Floats]:
+        """x, and its score; or, with `score="joint"`, the score of the path that led to it."""
+        rows = as_theta(theta, self.space.d)
+        x, joint = self._simulate(rows, rng)
+        return x, (joint if self.score_kind == "joint" else self.score(rows, x))
+
+    def log_prob(self, theta: ArrayLike, x: ArrayLike) -> Floats:
+        rows, data = as_pairs(self, theta, x)
+        table = self._transitions(data, gradient=False)
+        rates = self._exact_rates(rows)
+        value = ctmc.log_likelihood(self._chain, rates, np.arange(len(rows)), table)
+        return value + self._log_initial(data[:, 0])
+
+    def score(self, theta: ArrayLike, x: ArrayLike) -> Floats:
+        return self.log_prob_and_score(theta, x)[1]
+
+    def log_prob_and_score(self, theta: ArrayLike, x: ArrayLike) -> tuple[Floats, Floats]:
+        rows, data = as_pairs(self, theta, x)
+        table = self._transitions(data, gradient=True)
+        value, score = self._with_gradient(rows, np.arange(len(rows)), table)
+        return value + self._log_initial(data[:, 0]), score
+
+    def given(self, xs: ArrayLike) -> Likelihood:
+        """The likelihood of groups: transitions are counted once, each kind propagated once."""
+        groups, single = as_groups(xs, self.x_shape)
+        g, n = groups.shape[:2]
+        data = groups.reshape(-1, *self.x_shape)
+        counted = self._count(self._transitions(data, gradient=True), g)
+        constant = self._log_initial(data[:, 0]).reshape(g, n).sum(axis=1)
+
+        def pairs(theta: Floats, group: Integers) -> Floats:
+            rates = self._exact_rates(theta)
+            value = ctmc.log_likelihood(self._chain, rates, group, counted.by_group)
+            return value + constant[group]
+
+        def pairs_gradient(theta: Floats, group: Integers) -> tuple[Floats, Floats]:
+            value, gradient = self._with_gradient(theta, group, counted.by_group)
+            return value + constant[group], gradient
+
+        def surface(theta: Floats) -> Floats:
+            rates = self._exact_rates(theta)
+            values = np.empty((g, len(theta)))
+            chunk = max(1, 2**22 // len(counted.kinds.source))
+            for i in range(0, len(theta), chunk):
+                logs = ctmc.log_probabilities(self._chain, rates[i : i + chunk], counted.kinds)
+                values[:, i : i + chunk] = counted.matrix @ logs.T
+            return values + constant[:, None]
+
+        return Likelihood(self.space, g, n, pairs, pairs_gradient, surface, single)
+
+    def _simulate(self, theta: Floats, rng: np.random.Generator) -> tuple[NDArray[Any], Floats]:
+        raw, slope = self._raw(theta)
+        n, (_, nodes) = len(theta), self.x_shape
+        duration = self.times[-1] - self.times[0]
+        # Whoever falls ill again has recovered before: the rarer of the two sets the pace.
+        pace = np.minimum(
+            nodes * self.self_infection + self.weights.sum() * raw[:, 0], nodes * raw[:, 1]
+        )
+        if n and 2 * duration * pace.max() > MOST_EVENTS:
+            raise DomainError(
+                f"Simulating row {int(pace.argmax())} of theta, {theta[pace.argmax()]}, may take "
+                f"{2 * duration * pace.max():.1e} events a path; at most {MOST_EVENTS:.0e} are "
+                "simulated. Use smaller rates or a shorter time."
+            )
+        streams = gillespie.streams(n, rng)
+        rates = np.column_stack([np.full(n, self.self_infection), raw])
+        x, score = gillespie.paths(
+            streams, self._draw_initial(streams), rates, self._coupling, self.times
+        )
+        return x, score * slope
+
+    def _draw_initial(self, streams: NDArray[np.uint64]) -> NDArray[np.uint8]:
+        nodes = self.node_count
+        if self.initial is not None and len(self.initial) != nodes:
+            cumulative = np.cumsum(self.initial)
+            u = gillespie.uniforms(streams, 1)[:, 0] * cumulative[-1]
+            state = np.searchsorted(cumulative, u, side="right")
+            return ((state[:, None] >> np.arange(nodes)) & 1).astype(np.uint8)
+        chance = 0.5 if self.initial is None else self.initial
+        return (gillespie.uniforms(streams, nodes) < chance).astype(np.uint8)
+
+    def _log_initial(self, first: NDArray[Any]) -> Floats:
+        """log P(x_t1) of first (n, K)."""
+        if self.initial is None:
+            return np.full(len(first), -self.node_count * np.log(2.0))
+        with np.errstate(divide="ignore"):
+            if len(self.initial) != self.node_count:
+                return np.log(self.initial / self.initial.sum())[_states(first)]
+            return np.log(np.where(first == 1, self.initial, 1.0 - self.initial)).sum(axis=1)
+
+    def _raw(self, theta: Floats) -> tuple[Floats, Floats]:
+        """(lambda, mu), and d log raw / d theta, each (n, 2)."""
+        with np.errstate(over="ignore"):
+            raw = self.space.to_raw(theta)
+        bad = ~((raw > 0) & np.isfinite(raw)).all(axis=1)
+        if bad.any():
+            i = int(bad.argmax())
+            raise DomainError(
+                "lambda and mu must be positive and finite; "
+                f"row {i} of theta, {theta[i]}, gives {raw[i]}."
+            )
+        slope = np.ones_like(raw)
+        for k, parameter in enumerate(self.space.parameters):
+            inner = raw[:, k] - parameter.shift if parameter.transform == "log" else 1.0
+            slope[:, k] = inner / raw[:, k]
+        return raw, slope
+
+    def _exact_rates(self, theta: Floats) -> Floats:
+        """(lambda, mu) for the exact computation, refused where it would not end."""
+        raw = self._raw(theta)[0]
+        terms = ctmc.largest_exit(self._chain, raw) * np.diff(self.times).max()
+        if len(terms) and not terms.max() <= ctmc.MOST_TERMS:
+            i = int(np.argmax(np.where(np.isnan(terms), np.inf, terms)))
+            raise DomainError(
+                f"Row {i} of theta, {theta[i]}, has {terms[i]:.1e} events between two "
+                f"observations at the highest rate; exact up to {ctmc.MOST_TERMS:.0e}. "
+                "Use smaller rates or shorter gaps."
+            )
+        return raw
+
+    def _with_gradient(
+        self, theta: Floats, jobs: Integers, table: ctmc.Transitions
+    ) -> tuple[Floats, Floats]:
+        rates, slope = self._exact_rates(theta), self._raw(theta)[1]
+        value, score = ctmc.log_likelihood_and_gradient(self._chain, rates, jobs, table)
+        if not np.isfinite(value).all():
+            i = int(np.argmin(np.isfinite(value)))
+            raise NonFiniteError(
+                f"Row {i} has probability zero at theta {theta[i]}, and so no score; "
+                "`log_prob` is -inf there."
+            )
+        return value, score * slope
+
+    def _transitions(self, data: NDArray[Any], gradient: bool) -> ctmc.Transitions:
+        """The T - 1 transitions of each row, sorted by source; symmetric ones are made equal."""
+        self._require_memory(gradient)
+        binary = _as_binary(data)
+        n, steps = len(binary), len(self.times) - 1
+        gaps, gap = np.unique(np.diff(self.times), return_inverse=True)
+        states = _states(binary)
+        source, target = self._representatives(states[:, :-1], states[:, 1:])
+        order = np.argsort(source, axis=1, kind="stable")
+        source, target = (np.take_along_axis(a, order, axis=1) for a in (source, target))
+        offsets = np.arange(n + 1) * steps
+        ones = np.ones(n * steps)
+        return ctmc.Transitions(
+            offsets, source.ravel(), target.ravel(), gap[order].ravel(), ones, gaps
+        )
+
+    def _count(self, table: ctmc.Transitions, groups: int) -> _Counted:
+        """The same transitions, equal ones counted: for each group, and all kinds there are."""
+        size = 2**self.node_count
+        key = (table.source * size + table.target) * len(table.gaps) + table.gap
+        kinds, kind = np.unique(key, return_inverse=True)
+        group = np.repeat(np.arange(groups), len(key) // groups)
+        matrix = scipy.sparse.csr_matrix(
+            (table.tally, (group, kind)), shape=(groups, len(kinds)), dtype=np.float64
+        )
+        matrix.sum_duplicates()
+        states, gap = np.divmod(kinds, len(table.gaps))
+        source, target = np.divmod(states, size)
+        chosen, offsets = matrix.indices, matrix.indptr.astype(np.int64)
+        return _Counted(
+            ctmc.Transitions(
+                offsets, source[chosen], target[chosen], gap[chosen], matrix.data, table.gaps
+            ),
+            ctmc.Transitions(
+                np.array([0, len(kinds)]), source, target, gap, np.ones(len(kinds)), table.gaps
+            ),
+            matrix,
+        )
+
+    def _representatives(self, source: Integers, target: Integers) -> tuple[Integers, Integers]:
+        """Move each transition by the automorphism that makes its source smallest: the same
+        probability, and fewer different sources to propagate."""
+        images = self._images
+        best = images.argmin(axis=0)[source]
+        return images[best, source], images[best, target]
+
+    @cached_property
+    def _images(self) -> Integers:
+        """(automorphisms, 2^K): where each sends each state."""
+        nodes = self.node_count
+        most = max(1, 2**22 // 2**nodes)
+        state = np.arange(2**nodes)
+        return np.stack(
+            [
+                sum(((state >> int(perm[k])) & 1) << k for k in range(nodes))
+                for perm in self._automorphisms[:most]
+            ]
+        )
+
+    @cached_property
+    def _automorphisms(self) -> Integers:
+        return automorphisms(self.weights)
+
+    @cached_property
+    def _coupling(self) -> gillespie.Coupling:
+        return gillespie.coupling(self.weights)
+
+    @cached_property
+    def _chain(self) -> ctmc.Chain:
+        nodes = self.node_count
+        infected = ((np.arange(2**nodes)[:, None] >> np.arange(nodes)) & 1).astype(np.float64)
+        susceptible = 1.0 - infected
+        return ctmc.chain(
+            self.self_infection * susceptible, susceptible * (infected @ self.weights.T), infected
+        )
+
+    def _keeps_initial(self, perm: Integers) -> bool:
+        if self.initial is None:
+            return True
+        if len(self.initial) == self.node_count:
+            return bool(np.array_equal(self.initial[perm], self.initial))
+        state = np.arange(len(self.initial))
+        moved = sum(((state >> int(perm[k])) & 1) << k for k in range(self.node_count))
+        return bool(np.allclose(self.initial[moved], self.initial, rtol=1e-12, atol=0.0))
+
+    def _require_memory(self, gradient: bool) -> None:
+        needed = ctmc.memory_needed(self.node_count, gradient)
+        limit = ctmc.memory_limit()
+        if needed > limit:
+            raise TooLargeError(
+                f"{self.node_count} nodes have 2^{self.node_count} states; the exact likelihood "
+                f"would take {_gibibytes(needed)} and at most {_gibibytes(limit)} (half of this "
+                "machine's memory) is used. Simulation works at any size: train on joint scores, "
+                'SIS(..., score="joint").'
+            )
+
+
+class _Counted(NamedTuple):
+    by_group: ctmc.Transitions
+    kinds: ctmc.Transitions
+    matrix: scipy.sparse.csr_matrix
+
+
+def _gibibytes(size: int) -> str:
+    return f"{size / 2**30:.3g} GiB"
+
+
+def _as_binary(data: NDArray[Any]) -> NDArray[np.uint8]:
+    bad = (data != 0) & (data != 1)
+    if bad.any():
+        raise DtypeError(
+            "x must hold 0 (susceptible) and 1 (infected) only; "
+            f"got {data[bad][0]!r} and {int(bad.sum())} such value(s) in all."
+        )
+    return data.astype(np.uint8)
+
+
+def _states(binary: NDArray[Any]) -> Integers:
+    """State numbers of (..., K) bits: bit k is node k."""
+    return binary.astype(np.int64) @ (1 << np.arange(binary.shape[-1], dtype=np.int64))
+
+
+def _graph(positions: ArrayLike | None, weights: ArrayLike | None) -> tuple[Floats | None, Floats]:
+    if positions is not None and weights is not None:
+        raise DomainError("Give positions or weights, not both.")
+    if weights is None:
+        places = as_floats(PAPER_POSITIONS if positions is None else positions, "positions")
+        if places.ndim != 2 or len(places) == 0:
+            raise ShapeError(f"positions must have shape (K, m), K >= 1; got {places.shape}.")
+        require_finite(places, "positions")
+        distance = np.sqrt(((places[:, None] - places[None]) ** 2).sum(axis=-1))
+        matrix = np.exp(-distance)
+        np.fill_diagonal(matrix, 0.0)
+        return places, matrix
+    matrix = as_floats(weights, "weights").copy()
+    if matrix.ndim != 2 or matrix.shape[0] != matrix.shape[1] or len(matrix) == 0:
+        raise ShapeError(f"weights must be a square matrix (K, K); got {matrix.shape}.")
+    require_finite(matrix, "weights")
+    if (matrix < 0).any():
+        raise DomainError(f"weights must not be negative; got {matrix.min():g}.")
+    # An infected person cannot be infected, so a weight on oneself never acts.
+    np.fill_diagonal(matrix, 0.0)
+    return None, matrix
+
+
+def _self_infection(value: float) -> float:
+    rate = float(value)
+    if not (np.isfinite(rate) and rate >= 0):
+        raise DomainError(f"self_infection must be a finite rate >= 0; got {value!r}.")
+    return rate
+
+
+def _times(times: ArrayLike) -> Floats:
+    array = as_floats(times, "times").copy()
+    if array.ndim != 1 or len(array) < 2:
+        raise ShapeError(f"times must be one row of at least 2 times; got shape {array.shape}.")
+    require_finite(array, "times")
+    if not (np.diff(array) > 0).all():
+        raise DomainError(f"times must be strictly increasing; got {array.tolist()}.")
+    return array
+
+
+def _initial(initial: ArrayLike | None, nodes: int) -> Floats | None:
+    if initial is None:
+        return None
+    array = as_floats(initial, "initial").copy()
+    if array.shape != (nodes,) and array.shape != (2**nodes,):
+        raise ShapeError(
+            f"initial must have shape ({nodes},), a probability for each node, or (2^{nodes},), "
+            f"a distribution over all states; got {array.shape}."
+        )
+    require_finite(array, "initial")
+    if (array < 0).any() or (array > 1).any():
+        raise DomainError("initial must hold probabilities between 0 and 1.")
+    if array.shape == (2**nodes,) and not np.isclose(array.sum(), 1.0, rtol=0.0, atol=1e-8):
+        raise DomainError(f"initial over all states must sum to 1; got {array.sum():.9g}.")
+    return array
+
+
+def _space(space: Space | Mapping[str, Any] | None, self_infection: float) -> Space:
+    if space is None:
+        parameters = [
+            Parameter(name, -1.0, 1.0, "log", train_margin=0.2, test_margin=0.4)
+            for name in ("lambda", "mu")
+        ]
+        return Space(parameters, {"eta": self_infection})
+    result = Space.from_dict(space) if isinstance(space, Mapping) else space
+    if result.names != ("lambda", "mu"):
+        raise DomainError(
+            f"The space of SIS has the parameters lambda and mu; got {', '.join(result.names)}."
+        )
+    if result.fixed.get("eta", self_infection) != self_infection:
+        raise DomainError(
+            f"The space fixes eta at {result.fixed['eta']}, but self_infection is {self_infection}."
+        )
+    return result
+
+
+def _cycles(perm: Integers) -> str:
+    """A permutation of the nodes in words: "nodes (0 3)(4 7)"."""
+    seen: set[int] = set()
+    cycles = []
+    for start in range(len(perm)):
+        cycle, node = [], start
+        while node not in seen:
+            seen.add(node)
+            cycle.append(str(node))
+            node = int(perm[node])
+        if len(cycle) > 1:
+            cycles.append(f"({' '.join(cycle)})")
+    return f"nodes {''.join(cycles)}" if cycles else "identity"
+
+
+register(SIS.name, SIS)
