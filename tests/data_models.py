@@ -12,16 +12,14 @@ from toys import GaussianToy
 
 
 class SlowToy(GaussianToy):
-    """Takes `seconds` a shard, so that there is time to kill it."""
+    """Takes `seconds` a shard, so that there is time to kill it. Not a setting: the bytes are the
+    same at any speed."""
 
     name = "slow-toy"
 
-    def __init__(self, seconds: float = 0.02) -> None:
-        super().__init__()
+    def __init__(self, seconds: float = 0.02, m: int = 4) -> None:
+        super().__init__(m)
         self.seconds = seconds
-
-    def settings(self):
-        return {"seconds": self.seconds}
 
     def simulate(self, theta, rng):
         time.sleep(self.seconds)
@@ -90,7 +88,7 @@ class CountsToy(GaussianToy):
 
 
 class DeadlyToy(GaussianToy):
-    """Kills its own process in the shard that holds `row`, the first `times` times."""
+    """Kills its own process in the shard that holds `theta0`, the first `times` times."""
 
     name = "deadly-toy"
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -122,7 +124,7 @@ def test_shards_cover_the_rows_once(n):
     edges = [plan.rows(k) for k in range(plan.shards)]
     assert edges[0].start == 0
     assert edges[-1].stop == n
-    assert all(a.stop == b.start for a, b in zip(edges, edges[1:], strict=False))
+    assert all(a.stop == b.start for a, b in itertools.pairwise(edges))
     assert all(0 < len(rows) <= 8192 for rows in edges)
 
 

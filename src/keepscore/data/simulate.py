@@ -188,19 +188,18 @@ def _seconds(job: _Job, n: int) -> float:
     """A rough guess, usually too high, of the time n rows take here: from one row, done twice if
     it is quick, because the first time may have compiled something."""
     theta, seconds = job.plan.thetas(0)[:1], 0.0
-    for _ in range(2):
-        start = time.perf_counter()
-        try:
-            with one_thread():
-                if job.plan.score_kind is None:
-                    job.model.simulate(theta, np.random.default_rng(0))
-                else:
-                    job.model.simulate_with_score(theta, np.random.default_rng(0))
-        except Exception:
-            return 0.0  # the run itself will meet the error and say where
-        seconds = time.perf_counter() - start
-        if seconds > 1.0:
-            break
+    scored = job.plan.score_kind is not None
+    simulate_row = job.model.simulate_with_score if scored else job.model.simulate
+    with one_thread():
+        for _ in range(2):
+            start = time.perf_counter()
+            try:
+                simulate_row(theta, np.random.default_rng(0))
+            except Exception:
+                return 0.0  # the run itself will meet the error and say where
+            seconds = time.perf_counter() - start
+            if seconds > 1.0:
+                break
     return seconds * n
 
 

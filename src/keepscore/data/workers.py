@@ -24,6 +24,7 @@ from keepscore.data.shard import one_thread
 from keepscore.errors import DomainError, MissingError, SimulationError
 
 TRIES = 3
+CONNECT_SECONDS = 10.0
 ONE_THREAD = {
     f"{library}_NUM_THREADS": "1"
     for library in ("OMP", "OPENBLAS", "MKL", "BLIS", "NUMEXPR", "NUMBA")
@@ -150,7 +151,7 @@ def on_cluster(task: Task, shards: Iterable[int], cluster: Any) -> Results:
     except ImportError as error:
         raise MissingError("cluster= needs Dask: pip install 'keepscore[dask]'.") from error
     try:
-        client = Client(cluster, timeout=10) if isinstance(cluster, str) else cluster
+        client = Client(cluster, timeout=CONNECT_SECONDS) if isinstance(cluster, str) else cluster
     except (OSError, ValueError) as error:
         raise MissingError(f"No Dask cluster answers at {cluster}: {error}") from error
     waiting, lost = deque(shards), dict[int, str]()
