@@ -1,6 +1,6 @@
 """Models with one planted fault each; `check_model` must convict every one.
 
-Each fault keeps log_prob and score consistent with each other (scores by central differences),
+Each fault keeps log_prob and score consistent with each other (by central differences if need be),
 except the flipped sign, so that only the laws between simulator and likelihood can find it.
 """
 
@@ -41,7 +41,7 @@ def flipped_score(model):
 
 
 def no_log_determinant(gaussian):
-    """log p(0) holds the log-determinant and the constant; without it only the quadratic is left."""
+    """log p(0) holds the log-determinant and the constant; only the quadratic is left."""
     return Faulty(
         gaussian,
         log_prob=lambda theta, x: gaussian.log_prob(theta, x) - gaussian.log_prob(theta, 0 * x),
@@ -51,7 +51,11 @@ def no_log_determinant(gaussian):
 def rate_off(model, parameter, factor=1.05):
     """The likelihood uses one rate times 1.05; the simulator does not."""
     shift = np.eye(model.space.d)[parameter] * np.log(factor)
-    return Faulty(model, log_prob=lambda theta, x: model.log_prob(theta + shift, x))
+    return Faulty(
+        model,
+        log_prob=lambda theta, x: model.log_prob(theta + shift, x),
+        score=lambda theta, x: model.score(theta + shift, x),
+    )
 
 
 def transposed(field):
