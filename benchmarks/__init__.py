@@ -1,0 +1,1 @@
+"""Benchmarks: `python -m benchmarks [part ...] [--quick]`; see README.md."""
