@@ -278,6 +278,9 @@ def test_simulate_with_score_is_simulate_and_score(field, places):
     x, score = model.simulate_with_score(theta, np.random.default_rng(14))
     np.testing.assert_array_equal(x, model.simulate(theta, np.random.default_rng(14)))
     np.testing.assert_allclose(score, model.score(theta, x), rtol=1e-8, atol=1e-9)
+    again, value, _ = model.simulate_with_log_prob_and_score(theta, np.random.default_rng(14))
+    np.testing.assert_array_equal(again, x)
+    np.testing.assert_allclose(value, model.log_prob(theta, x), rtol=1e-10)
     assert x.dtype == np.float64
     assert not np.allclose(x[4], x[1])
 

@@ -7,6 +7,7 @@ from keepscore.errors import DomainError, NotPositiveDefiniteError
 from keepscore.numerics import linalg
 from keepscore.numerics.covariance import StationaryCovariance
 from keepscore.numerics.dense import DenseBlocks
+from keepscore.numerics.kernels import KERNELS, correlation_and_slopes
 from keepscore.numerics.reflection import GridBlocks
 
 SHAPES = [(5, 5), (4, 4), (4, 7), (7, 4), (6, 5), (1, 6), (3, 1), (2, 2), (1, 1)]
@@ -71,6 +72,26 @@ def test_fold_is_the_adjoint_of_assemble(shape):
     for m in matrices:
         m[np.triu_indices(len(m), 1)] = np.nan
     np.testing.assert_allclose(np.sum(grid.fold(matrices) * table), trace, rtol=1e-10, atol=1e-10)
+
+
+@pytest.mark.parametrize("shape", [*SHAPES, (9, 8), (8, 9)])
+@pytest.mark.parametrize("kernel", KERNELS)
+def test_the_folded_inverse_is_that_of_the_inverse(shape, kernel):
+    grid = GridBlocks(shape, (0.4, 0.3))
+    table, _, _ = correlation_and_slopes(kernel, *grid.lags, 0.9, 1.4)
+    table[grid.diagonal] += 0.01
+    factors = grid.allocate()
+    grid.assemble(table, factors)
+    for factor in factors:
+        linalg.cholesky_in_place(factor)
+    plain = [factor.copy() for factor in factors]
+    for matrix in plain:
+        linalg.invert_in_place(matrix)
+    grid.invert_for_fold(factors)
+    expected = grid.fold(plain)
+    np.testing.assert_allclose(grid.fold(factors), expected, atol=1e-10 * np.abs(expected).max())
+    # The trace of the identity: the whole adjoint at once, by the covariance itself.
+    assert np.sum(grid.fold(factors) * table) == pytest.approx(table.size, rel=1e-9)
 
 
 @pytest.mark.parametrize("shape", SHAPES)

@@ -148,6 +148,13 @@ class Field(ABC):
         self, theta: ArrayLike, rng: np.random.Generator
     ) -> tuple[Floats, Floats]:
         """The same fields as `simulate`, and their scores from the same factorisations."""
+        x, _, score = self.simulate_with_log_prob_and_score(theta, rng)
+        return x, score
+
+    def simulate_with_log_prob_and_score(
+        self, theta: ArrayLike, rng: np.random.Generator
+    ) -> tuple[Floats, Floats, Floats]:
+        """The same fields once more, their log-likelihoods and scores, from one factorisation."""
         return self._draw(as_theta(theta, self.space.d), rng, with_score=True)
 
     def log_prob(self, theta: ArrayLike, x: ArrayLike) -> Floats:
@@ -188,22 +195,23 @@ class Field(ABC):
 
     def _draw(
         self, theta: Floats, rng: np.random.Generator, with_score: bool
-    ) -> tuple[Floats, Floats]:
+    ) -> tuple[Floats, Floats, Floats]:
         values, steps = self._values(theta)
         white = rng.standard_normal((len(theta), self.size))
         white *= self._amplitude(values, rng)[:, None]
         # In the block form as in the plain one: the change of coordinates is a rotation.
         z = [u[:, None, :] for u in np.split(white, np.cumsum(self.blocks.sizes)[:-1], axis=1)]
         coloured = [np.empty_like(u) for u in z]
-        score = np.empty_like(theta)
+        value, score = np.empty(len(theta)), np.empty_like(theta)
         for covariance, one, members in self._factorised(theta, values):
             whitened = [u[members] for u in z]
             for target, part in zip(coloured, covariance.colour(whitened), strict=True):
                 target[members] = part
             if with_score:
-                _, weight, slope = self._radial(one, _squared_norm(whitened))
+                h, weight, slope = self._radial(one, _squared_norm(whitened))
+                value[members] = h[:, 0] - 0.5 * covariance.log_determinant
                 score[members] = self._gradient(covariance, whitened, weight, slope)
-        return self.blocks.from_blocks([u[:, 0] for u in coloured]), score * steps
+        return self.blocks.from_blocks([u[:, 0] for u in coloured]), value, score * steps
 
     def _evaluate(
         self, theta: Floats, coordinates: list[Floats], group: Integers, with_score: bool

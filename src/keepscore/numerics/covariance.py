@@ -20,7 +20,7 @@ from jaxtyping import Float
 from keepscore.errors import DomainError
 from keepscore.numerics import linalg
 from keepscore.numerics.dense import DenseBlocks
-from keepscore.numerics.kernels import correlation, slopes
+from keepscore.numerics.kernels import correlation_and_slopes
 from keepscore.numerics.reflection import GridBlocks
 
 Array = np.ndarray
@@ -40,10 +40,11 @@ class StationaryCovariance:
     def factorise(self, l_x: float, l_y: float, eps: float, sigma2: float) -> None:
         """Form Sigma and overwrite it by L."""
         self._l_x, self._l_y, self._eps, self._sigma2 = l_x, l_y, eps, sigma2
-        self._rho = correlation(self.kernel, *self._lags, l_x, l_y)
-        with np.errstate(over="ignore"):
-            table = sigma2 * self._rho
-            table[self.blocks.diagonal] += np.square(eps)
+        self._rho, self._slope_x, self._slope_y = correlation_and_slopes(
+            self.kernel, *self._lags, l_x, l_y
+        )
+        table = sigma2 * self._rho
+        table[self.blocks.diagonal] += eps * eps
         # LAPACK would carry infinities and NaN through without a word.
         if not np.isfinite(table).all():
             raise DomainError("The covariance is not finite.")
@@ -67,8 +68,7 @@ class StationaryCovariance:
             root * _rowwise(linalg.whiten_transposed, L, v)
             for L, v in zip(self._factors, z, strict=True)
         ]
-        for factor in self._factors:
-            linalg.invert_in_place(factor)
+        self.blocks.invert_for_fold(self._factors)
         g, n = weight.shape
         folded = np.empty((g, *self._rho.shape))
         for k in range(g):
@@ -80,12 +80,11 @@ class StationaryCovariance:
         return self._contract(folded)
 
     def _contract(self, folded: Float[Array, "g a b"]) -> dict[str, Float[Array, " g"]]:
-        slope_x, slope_y = slopes(self.kernel, *self._lags, self._l_x, self._l_y)
         half = 0.5 * folded.reshape(len(folded), -1)
         diagonal = 0.5 * folded[(slice(None), *self.blocks.diagonal)].reshape(len(folded), -1)
         return {
-            "l_x": half @ slope_x.ravel() * (self._sigma2 / self._l_x),
-            "l_y": half @ slope_y.ravel() * (self._sigma2 / self._l_y),
+            "l_x": half @ self._slope_x.ravel() * (self._sigma2 / self._l_x),
+            "l_y": half @ self._slope_y.ravel() * (self._sigma2 / self._l_y),
             "eps": diagonal.sum(axis=1) * (2.0 * self._eps),
             "sigma2": half @ self._rho.ravel(),
         }

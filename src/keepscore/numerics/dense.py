@@ -11,6 +11,8 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Float
 
+from keepscore.numerics.linalg import invert_in_place
+
 Array = np.ndarray
 
 
@@ -46,6 +48,9 @@ class DenseBlocks:
 
     def assemble(self, table: Float[Array, "s s"], blocks: list[Float[Array, "s s"]]) -> None:
         blocks[0][...] = table
+
+    def invert_for_fold(self, factors: list[Float[Array, "s s"]]) -> None:
+        invert_in_place(factors[0])
 
     def fold(self, blocks: list[Float[Array, "s s"]]) -> Float[Array, "s s"]:
         """Adjoint of `assemble`, read from the lower triangle: entries below the diagonal twice."""

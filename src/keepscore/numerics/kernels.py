@@ -13,14 +13,18 @@ which is exp(-r)/r, 3 exp(-a) and (5/3)(1 + a) exp(-a) in turn. At lag zero the 
 
 from __future__ import annotations
 
+from typing import no_type_check
+
 import numpy as np
 from jaxtyping import Float
+from numba import njit
 
 from keepscore.errors import unknown_name
 
 KERNELS = ("exponential", "matern32", "matern52")
 FAR = 1e4
 Array = np.ndarray
+Table = Float[Array, "a b"]
 
 
 def require_kernel(kernel: str) -> str:
@@ -30,45 +34,44 @@ def require_kernel(kernel: str) -> str:
     return kernel
 
 
-def correlation(
+def correlation_and_slopes(
     kernel: str, lag_1: Float[Array, "#a #b"], lag_2: Float[Array, "#a #b"], l_1: float, l_2: float
-) -> Float[Array, "a b"]:
-    """rho at every pair of lags; the two lag arrays are broadcast against each other."""
-    return _rho(kernel, _distance(lag_1, lag_2, l_1, l_2)[2])
+) -> tuple[Table, Table, Table]:
+    """rho, d rho / d log l_1 and d rho / d log l_2 at every pair of lags, broadcast together."""
+    return _fill(KERNELS.index(kernel), lag_1, lag_2, float(l_1), float(l_2))
 
 
-def slopes(
-    kernel: str, lag_1: Float[Array, "#a #b"], lag_2: Float[Array, "#a #b"], l_1: float, l_2: float
-) -> tuple[Float[Array, "a b"], Float[Array, "a b"]]:
-    """d rho / d log l_1 and d rho / d log l_2 at every pair of lags."""
-    square_1, square_2, r = _distance(lag_1, lag_2, l_1, l_2)
-    factor = _slope_factor(kernel, r)
-    return square_1 * factor, square_2 * factor
+# Compiled; `no_type_check` keeps the type checks of the tests out of it.
 
 
-def _distance(lag_1: Array, lag_2: Array, l_1: float, l_2: float) -> tuple[Array, Array, Array]:
-    # exp(-1e4) is exactly zero, so the cap changes nothing, and keeps inf * 0 out of the slopes.
-    with np.errstate(over="ignore"):
-        square_1 = np.minimum((lag_1 / l_1) ** 2, FAR**2)
-        square_2 = np.minimum((lag_2 / l_2) ** 2, FAR**2)
-    return square_1, square_2, np.sqrt(square_1 + square_2)
-
-
-def _rho(kernel: str, r: Array) -> Array:
-    if kernel == "exponential":
-        return np.exp(-r)
-    if kernel == "matern32":
-        a = np.sqrt(3.0) * r
-        return (1.0 + a) * np.exp(-a)
-    a = np.sqrt(5.0) * r
-    return (1.0 + a + a * a / 3.0) * np.exp(-a)
-
-
-def _slope_factor(kernel: str, r: Array) -> Array:
-    if kernel == "exponential":
-        # 0/0 at lag zero, where the squares that multiply it vanish: any finite number serves.
-        return np.exp(-r) / np.where(r > 0.0, r, 1.0)
-    if kernel == "matern32":
-        return 3.0 * np.exp(-np.sqrt(3.0) * r)
-    a = np.sqrt(5.0) * r
-    return (5.0 / 3.0) * (1.0 + a) * np.exp(-a)
+@njit(cache=True, error_model="numpy")
+@no_type_check
+def _fill(kernel, lag_1, lag_2, l_1, l_2):
+    # Broadcasting by hand: an axis of length one keeps its only index.
+    a_1, b_1 = lag_1.shape
+    a_2, b_2 = lag_2.shape
+    shape = (max(a_1, a_2), max(b_1, b_2))
+    rho, slope_1, slope_2 = np.empty(shape), np.empty(shape), np.empty(shape)
+    for i in range(shape[0]):
+        for j in range(shape[1]):
+            # exp(-FAR) is exactly zero: the cap changes nothing but keeps inf * 0 out.
+            u = min(lag_1[min(i, a_1 - 1), min(j, b_1 - 1)] / l_1, FAR) ** 2
+            v = min(lag_2[min(i, a_2 - 1), min(j, b_2 - 1)] / l_2, FAR) ** 2
+            r = np.sqrt(u + v)
+            if kernel == 0:
+                rho[i, j] = np.exp(-r)
+                # At lag zero u = v = 0, and any finite number serves in place of 1/0.
+                factor = rho[i, j] / r if r > 0.0 else 0.0
+            elif kernel == 1:
+                a = np.sqrt(3.0) * r
+                decay = np.exp(-a)
+                rho[i, j] = (1.0 + a) * decay
+                factor = 3.0 * decay
+            else:
+                a = np.sqrt(5.0) * r
+                decay = np.exp(-a)
+                rho[i, j] = (1.0 + a + a * a / 3.0) * decay
+                factor = (5.0 / 3.0) * (1.0 + a) * decay
+            slope_1[i, j] = u * factor
+            slope_2[i, j] = v * factor
+    return rho, slope_1, slope_2

@@ -30,7 +30,7 @@ def cholesky_in_place(matrix: Float[Array, "m m"]) -> None:
 
 def log_determinant(factor: Float[Array, "m m"]) -> float:
     """log det S from L."""
-    return 2.0 * float(np.log(factor.diagonal()).sum())
+    return 2.0 * float(np.add.reduce(np.log(factor.diagonal())))
 
 
 def invert_in_place(factor: Float[Array, "m m"]) -> None:
