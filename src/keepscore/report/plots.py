@@ -153,15 +153,15 @@ def coverage_panel(content: ReportContent) -> Markup:
         return Markup("")
     low = min([_ends(c, m)[0] for c, m in rows] + [c.nominal for c in content.coverage])
     low = max(0.0, math.floor(20 * (low - 0.01)) / 20)
-    width, left, top, step = 560, 176, 14, 30
+    width, left, top, step = 360, 120, 6, 28
     heads = len(content.coverage)
     floor = top + step * len(rows) + 24 * heads + 4
 
     def px(value: float) -> float:
-        return left + (width - left - 20) * (value - low) / (1 - low)
+        return left + (width - left - 18) * (value - low) / (1 - low)
 
     parts: list[Markup] = []
-    for value in ticks(low, 1.0, 5):
+    for value in ticks(low, 1.0, 4):
         parts.append(_line(px(value), top, px(value), floor, class_="g"))
         parts.append(
             tag("text", f"{100 * value:.3g}%", x=px(value), y=floor + 17, text_anchor="middle")
@@ -177,7 +177,7 @@ def coverage_panel(content: ReportContent) -> Markup:
         for method in coverage.values:
             parts += _coverage_row(coverage, method, styles[method], px, y + step / 2, left)
             y += step
-    parts.append(_line(left, floor, width - 20, floor, class_="a"))
+    parts.append(_line(left, floor, width - 18, floor, class_="a"))
     words = "; ".join(
         f"{method_label(m)} {percent(c.values[m])} (nominal {percent(c.nominal)}, {c.sets})"
         for c, m in rows
@@ -211,6 +211,14 @@ def example_panel(example: Example) -> Markup:
         ),
     ]  # fmt: skip
     return picture(max(width + left + 2, 100), height + 24, label, *parts, kind="data")
+
+
+def scale_note(example: Example) -> str:
+    """What light and dark stand for in a picture of numbers; 0/1 data need no such words."""
+    values = example.values
+    if values.ndim == 1 or set(values.ravel().tolist()) <= {0.0, 1.0}:
+        return ""
+    return f"Light {number(float(values.min()), 3)}, dark {number(float(values.max()), 3)}."
 
 
 def _series(example: Example) -> Markup:
@@ -251,7 +259,7 @@ def _coverage_row(
     if not math.isfinite(value):
         return []
     return [
-        tag("text", _short(method_label(method), 22), x=left - 12, y=y + 4, text_anchor="end"),
+        tag("text", _short(method_label(method), 18), x=left - 12, y=y + 4, text_anchor="end"),
         _line(px(low), y, px(min(high, 1.0)), y, stroke=mine.colour, stroke_width=2),
         _line(px(low), y - 4, px(low), y + 4, stroke=mine.colour, stroke_width=2),
         _line(px(min(high, 1.0)), y - 4, px(min(high, 1.0)), y + 4, stroke=mine.colour,

@@ -176,12 +176,11 @@
     const lines = (s, depth) => contour(s, nx, ny, depth, x.to, y.to);
     for (const depth of DEPTHS) if (depth !== 3) parts.push(line(lines(surface, depth), depth < 3 ? "#ffffff99" : "#0a2c4d59", 1));
     const d = lines(surface, surface.cut);
-    parts.push(line(d, "#fff", 5), line(d, "#111", 2.4, "", "set"));
     const exact = exactOf();
-    if (exact && exact !== surface && byId("pick-overlay").checked) {
-      const e = lines(exact, exact.cut);
-      parts.push(line(e, "#fff", 4), line(e, "#b34a00", 2.2, "6 4", "exact-set"));
-    }
+    const e = exact && exact !== surface && byId("pick-overlay").checked ? lines(exact, exact.cut) : "";
+    // White edges first, so that where the two sets agree the dashes lie on the solid line.
+    parts.push(line(d, "#fff", 5), line(e, "#fff", 4.5), line(d, "#111", 2.4, "", "set"));
+    if (e) parts.push(line(e, "#e07414", 2.2, "6 5", "exact-set"));
     const put = (kind, theta) => theta && parts.push(mark(kind, x.to(theta[ka]), y.to(theta[kb]), small ? 4.5 : 6, offSlice(theta)));
     if (exact && exact !== surface) put("exact", exact.mle);
     put(surface.exact ? "exact" : "mle", surface.mle);
@@ -214,7 +213,7 @@
     const line = (s, stroke, thick, dash, name) => svg("path", { d: trace(s), fill: "none", stroke, "stroke-width": thick, "stroke-dasharray": dash || null, "clip-path": `url(#${clip})`, class: name });
     parts.push(svg("line", { x1: box.left, x2: box.right, y1: y.to(-surface.cut), y2: y.to(-surface.cut), class: "n" }));
     const exact = exactOf();
-    if (exact && exact !== surface && byId("pick-overlay").checked) parts.push(line(exact, "#b34a00", 2, "6 4", "exact-set"));
+    if (exact && exact !== surface && byId("pick-overlay").checked) parts.push(line(exact, "#e07414", 2, "6 4", "exact-set"));
     parts.push(line(surface, "#111", 2.4, "", "set"));
     const put = (kind, theta) => theta && parts.push(mark(kind, x.to(theta[0]), y.to(0), small ? 4.5 : 6));
     if (exact && exact !== surface) put("exact", exact.mle);
@@ -281,7 +280,7 @@
     const exact = exactOf(), other = exact && exact !== surface;
     const items = [];
     items.push([stroke("#111", null), dims === 1 ? `${surface.label}; dashed level: ${percent} interval` : `${percent} set, ${surface.label}`]);
-    if (other && byId("pick-overlay").checked) items.push([stroke("#b34a00", "6 4"), dims === 1 ? "exact" : `${percent} set, exact`]);
+    if (other && byId("pick-overlay").checked) items.push([stroke("#e07414", "6 4"), dims === 1 ? "exact" : `${percent} set, exact`]);
     if (surface.mle && !surface.exact) items.push([icon(mark("mle", 13, 8, 5)), `maximum, ${surface.label}`]);
     if (exact && exact.mle) items.push([icon(mark("exact", 13, 8, 5)), "maximum, exact"]);
     if (group().truth) items.push([icon(mark("truth", 13, 8, 5)), "truth"]);
