@@ -27,7 +27,7 @@ import numpy as np
 from keepscore.checks import Floats, as_floats, as_theta, require_level
 from keepscore.errors import DomainError, FormatError, MissingError
 from keepscore.likelihood import Likelihood
-from keepscore.space import Region, Space
+from keepscore.space import REGIONS, Region, Space
 
 FORMAT, VERSION = "keepscore-calibration", 1
 LOWEST_LOG = -600.0  # S stays a positive number however far out the statistic lies
@@ -165,7 +165,8 @@ class Calibration:
             and bool(np.all((h > 0) & (h <= 1)) and np.all(np.diff(h) >= 0))
             and bool(np.all(fit.powers >= 0))
         )
-        if not sound or any(name not in fit.space.names for name in self.parameters):
+        named = all(name in fit.space.names for name in self.parameters)
+        if not (sound and named and fit.region in REGIONS):
             raise FormatError("A damaged calibration: its numbers do not fit together.")
 
     def __str__(self) -> str:

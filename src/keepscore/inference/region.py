@@ -150,9 +150,9 @@ def _bounding_box(cube: Floats, home: Floats) -> tuple[Floats, Floats, np.ndarra
             begin[:, a] = np.where(some, np.minimum(begin[:, a], nodes[row, a, left]), begin[:, a])
             end[:, a] = np.where(some, np.maximum(end[:, a], nodes[row, a, right]), end[:, a])
         touches[i, :, 0], touches[i, :, 1] = begin <= 0, end >= side - 1
-        step = nodes[:, :, 1] - nodes[:, :, 0]
-        begin = np.maximum(begin - step, first[i])
-        end = np.minimum(end + step, last[i])
+        # The set may reach to the next node; a little more leaves a cell of step 2 outside it.
+        room = nodes[:, :, 1] - nodes[:, :, 0] + 0.03 * (end - begin)
+        begin, end = np.maximum(begin - room, 0), np.minimum(end + room, side - 1)
         shrunk = ((end - begin) < 0.5 * (last - first)[i]).any(axis=1)
         first[i], last[i] = begin, end
         i = i[shrunk]
@@ -164,7 +164,8 @@ def _bounding_box(cube: Floats, home: Floats) -> tuple[Floats, Floats, np.ndarra
 def _share_inside(
     cube: Floats, first: Floats, last: Floats, cells: int
 ) -> tuple[Floats, Floats, Floats]:
-    """Step 2: share of the box inside the set (n,), F at the cells' centres, and the centres."""
+    """Step 2: share of the box inside the set (n,), F at the cells' centres, and the centres along
+    each axis (n, p, cells)."""
     p = first.shape[1]
     size = (last - first) / cells
     where = first[:, :, None] + size[:, :, None] * (np.arange(cells) + 0.5)

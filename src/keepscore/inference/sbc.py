@@ -27,7 +27,7 @@ from keepscore.space import Region, Space
 
 METHODS = ("grid", "nuts")
 POINTS_PER_SIDE = {1: 201, 2: 41, 3: 17}
-FINE = 6
+FINE = {1: 4, 2: 4, 3: 3}
 BINS = 10
 STREAM = 0x5BC
 
@@ -100,7 +100,7 @@ def _grid_draws(like: Likelihood, draws: int, region: Region, rng: np.random.Gen
     side = POINTS_PER_SIDE[d]
     low, high = like.space.box(region)
     values = surface_by_blocks(like, like.space.grid(side, region)).reshape(g, *(side,) * d)
-    cells = (side - 1) * FINE if d < 3 else (side - 1) * 3
+    cells = (side - 1) * FINE[d]
     centres = (np.arange(cells) + 0.5) * (side - 1) / cells
     spline = make_interp_spline(np.arange(side), np.eye(side), k=3)(centres)
     result = np.empty((g, draws, d))

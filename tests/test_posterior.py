@@ -1,0 +1,100 @@
+"""NUTS against grid integration, for likelihoods traced by JAX and called from it; warnings."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from likelihoods import FastToy, toy_groups
+
+import keepscore as ks
+from keepscore.errors import DomainError, DtypeError, KeepscoreWarning
+from keepscore.inference.posterior import _to_arviz
+
+
+def by_grid(like, log_prior=None, side=400):
+    """Posterior mean and sd of the working parameters on a fine grid of the box."""
+    low, high = like.space.box()
+    axes = [low[k] + (high[k] - low[k]) * (np.arange(side) + 0.5) / side for k in range(2)]
+    grid = np.stack([a.ravel() for a in np.meshgrid(*axes, indexing="ij")], axis=1)
+    value = like(grid) + (0.0 if log_prior is None else log_prior(grid))
+    weight = np.exp(value - value.max())
+    weight /= weight.sum()
+    mean = weight @ grid
+    return mean, np.sqrt(weight @ (grid - mean) ** 2)
+
+
+def check_against_grid(result, like, log_prior=None):
+    mean, sd = by_grid(like, log_prior)
+    for k, name in enumerate(like.space.working_names):
+        draws = np.asarray(result.posterior[name])
+        ess = result.posterior.attrs["smallest_ess"]
+        # 5 Monte Carlo standard errors: false alarm 6e-7; with 1000 effective draws sees 0.16 sd.
+        assert abs(draws.mean() - mean[k]) < 5 * sd[k] / np.sqrt(ess)
+        assert abs(draws.std() / sd[k] - 1) < 5 / np.sqrt(ess)
+
+
+def test_agrees_with_grid_integration_through_callbacks():
+    _, _, x = toy_groups(1, n=3, seed=31, theta=[0.8, 0.3])  # wide, and cut by the box
+    like = FastToy().given(x[0])
+    result = ks.posterior(like, seed=1, draws=600, warmup=250)
+    check_against_grid(result, like)
+    assert set(result.posterior.data_vars) == {"mean", "sd", "log sd"}
+    np.testing.assert_allclose(result.posterior["sd"], np.exp(result.posterior["log sd"]))
+    stored = np.asarray(result.log_likelihood["group"])
+    theta = np.stack([result.posterior["mean"], result.posterior["log sd"]], axis=-1)
+    np.testing.assert_allclose(stored[1, :5], like(theta[1, :5]), rtol=1e-9)
+    low, high = like.space.box()
+    assert ((theta >= low) & (theta <= high)).all()
+    assert result.posterior.sizes == {"chain": 4, "draw": 600}
+    assert "diverging" in result.sample_stats
+
+
+def test_traced_likelihood_with_a_prior():
+    import jax.numpy as jnp
+
+    _, _, x = toy_groups(1, n=3, seed=32, theta=[0.1, 0.0])
+    plain = FastToy().given(x[0])
+    data = np.asarray(x[0], dtype=np.float32)
+
+    def traced(theta, group):
+        z = (data - theta[0]) * jnp.exp(-theta[1])
+        return -0.5 * (z**2).sum() - data.size * theta[1]
+
+    like = replace(plain, traceable=traced)
+    result = ks.posterior(
+        like, prior=lambda t: -0.5 * ((t[0] + 0.2) / 0.15) ** 2, seed=2, draws=600, warmup=250
+    )
+    check_against_grid(result, plain, lambda t: -0.5 * ((t[:, 0] + 0.2) / 0.15) ** 2)
+    assert result.posterior.attrs["prior"] == "given"
+    with pytest.raises(AssertionError):  # negative control: another prior's grid disagrees
+        check_against_grid(result, plain)
+
+
+def test_poor_draws_are_shouted_about():
+    toy, _, x = toy_groups(1, seed=33, theta=[0.1, 0.0])
+    like, rng = toy.given(x[0]), np.random.default_rng(0)
+    fine = 0.1 * rng.standard_normal((4, 500, 2))
+    calm = {"diverging": np.zeros((4, 500), dtype=bool)}
+    _to_arviz(like, fine, dict(calm), 0, "none")  # a warning here would be an error
+    apart = fine + np.array([0.0, 0.0, 0.0, 0.3])[:, None, None]
+    with pytest.warns(KeepscoreWarning, match="DO NOT TRUST.*R-hat"):
+        _to_arviz(like, apart, dict(calm), 0, "none")
+    with pytest.warns(KeepscoreWarning, match="effective sample size"):
+        _to_arviz(like, np.repeat(fine[:, ::10], 10, axis=1), dict(calm), 0, "none")
+    with pytest.warns(KeepscoreWarning, match="2000 transition"):
+        _to_arviz(like, fine, {"diverging": ~calm["diverging"]}, 0, "none")
+
+
+def test_bad_input():
+    toy, _, x = toy_groups(2, seed=34)
+    with pytest.raises(DomainError, match="select"):
+        ks.posterior(toy.given(x))
+    one = toy.given(x[0])
+    with pytest.raises(DtypeError, match="prior"):
+        ks.posterior(one, prior=3)
+    with pytest.raises(DomainError, match="scalar"):
+        ks.posterior(one, prior=lambda theta: theta)
+    with pytest.raises(DomainError, match="not finite"):
+        ks.posterior(one, prior=lambda theta: -np.inf * (theta[0] ** 2 + 1))
+    with pytest.raises(DomainError):
+        ks.posterior(one, chains=0)
