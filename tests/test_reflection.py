@@ -94,6 +94,14 @@ def test_the_folded_inverse_is_that_of_the_inverse(shape, kernel):
     assert np.sum(grid.fold(factors) * table) == pytest.approx(table.size, rel=1e-9)
 
 
+def test_where_the_block_column_fails_the_plain_inverse_serves():
+    grid = GridBlocks((4, 2), (1.0, 1.0))
+    factors = [np.diag([2.0, 1e200]) for _ in grid.sizes]  # a corner of the inverse underflows
+    grid.invert_for_fold(factors)
+    for matrix in factors:
+        np.testing.assert_array_equal(np.tril(matrix), np.diag([0.25, 0.0]))
+
+
 @pytest.mark.parametrize("shape", SHAPES)
 def test_coordinates_keep_lengths_and_come_back(shape):
     x = np.random.default_rng(3).normal(size=(4, *shape))

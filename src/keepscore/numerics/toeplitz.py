@@ -27,6 +27,8 @@ from jaxtyping import Float
 from numba import njit
 from scipy.linalg import blas, lapack
 
+from keepscore.numerics.linalg import invert_in_place
+
 Array = np.ndarray
 
 
@@ -38,7 +40,11 @@ def invert_block_toeplitz_for_fold(
     x_even, x_odd = _last_columns_of_inverse(even, q), _last_columns_of_inverse(odd, q)
     # E_0 has coordinates 1/sqrt(2) in both blocks: X is (x_even, x_odd)/sqrt(2), X_0 half the sum
     # of corners, and the factors 2 cancel in W = X K.
-    corner, _ = lapack.dpotrf(x_even[-q:] + x_odd[-q:], lower=1)
+    corner, failed = lapack.dpotrf(x_even[-q:] + x_odd[-q:], lower=1)
+    if failed != 0:  # at the edge of double precision the plain inverse still has an answer
+        invert_in_place(even)
+        invert_in_place(odd)
+        return
     w_even, w_odd = (
         blas.dtrsm(1.0, corner, x, side=1, lower=1, trans_a=1, overwrite_b=1)
         for x in (x_even, x_odd)
