@@ -17,7 +17,7 @@ def as_floats(values: ArrayLike, name: str) -> Floats:
     array = np.asarray(values)
     if array.dtype.kind not in "biuf":
         raise DtypeError(f"{name} must hold real numbers; got dtype {array.dtype}.")
-    return np.ascontiguousarray(array, dtype=np.float64)
+    return np.asarray(array, dtype=np.float64, order="C")
 
 
 def require_finite(array: NDArray[Any], name: str) -> None:
