@@ -12,10 +12,10 @@ matrix P = I + Q / Lambda, uniformisation says
 Q has K + 1 non-zeros a row, so a step p -> p P flips one bit at a time and costs 2^K K operations;
 no 2^K x 2^K matrix is ever formed. Every term is non-negative, so nothing cancels: the sum is
 accurate relative to itself however small it is. It stops once the Poisson tail, which bounds all
-that is left (P^n <= 1), is below 1e-14 of the smallest probability asked for.
+that is left (P^n <= 1), is below 1e-13 of the smallest probability asked for.
 
 The powers p_n = e_i P^n do not depend on t: all gaps between observations share them, and so do
-all transitions out of one state. Eight states are propagated side by side (`lanes`).
+all transitions out of one state. Up to twelve states are propagated side by side (`lanes`).
 
 The gradient of sum_j v_j log exp(Q t)[i, j] for all coefficients takes one adjoint pass (Lambda
 may be held fixed, for the sum does not depend on it). With w_j = v_j / exp(Q t)[i, j],
@@ -37,9 +37,9 @@ import numpy as np
 from jaxtyping import Float64, Int64
 from numba import njit
 
-from keepscore.numerics.lanes import WIDTH, axpy, fma, load, store, total, zeros
+from keepscore.numerics.lanes import LANE, WIDEST, axpy, fma, load, store, total, zeros
 
-TOLERANCE = 1e-14
+TOLERANCE = 1e-13
 # Probabilities below this count as zero (their log is -inf).
 SMALLEST = 1e-290
 # Lambda times the longest gap: about the number of products a column needs.
@@ -81,13 +81,13 @@ def slots(bits: int, gradient: bool) -> int:
     """How many powers p_n are kept at once."""
     if not gradient:
         return 2
-    return min(4096, max(32, _SLOT_BUDGET // (2**bits * 8 * WIDTH)))
+    return min(4096, max(32, _SLOT_BUDGET // (2**bits * 8 * WIDEST)))
 
 
 def memory_needed(bits: int, gradient: bool) -> int:
     """Bytes the exact computation takes on 2^bits states."""
     columns = slots(bits, gradient) + (2 if gradient else 0)
-    return 2**bits * 8 * (WIDTH * columns + 4 * bits + 5)
+    return 2**bits * 8 * (WIDEST * columns + 4 * bits + 5)
 
 
 def memory_limit() -> int:
@@ -152,9 +152,9 @@ def _bits(chain: Chain) -> int:
 def _sum_jobs(chain, rates, jobs, transitions, value, gradient, slot_count):
     states, bits = chain.fixed.shape
     inflow, stay = np.empty((states, bits)), np.empty(states)
-    ring = np.empty(slot_count * states * WIDTH)
+    ring = _aligned(slot_count * states * WIDEST)
     with_gradient = len(gradient) > 0
-    adjoint = np.empty((2 if with_gradient else 0) * states * WIDTH)
+    adjoint = _aligned((2 if with_gradient else 0) * states * WIDEST)
     longest = 0
     for job in range(len(transitions.offsets) - 1):
         longest = max(longest, transitions.offsets[job + 1] - transitions.offsets[job])
@@ -168,8 +168,8 @@ def _sum_jobs(chain, rates, jobs, transitions, value, gradient, slot_count):
         if with_gradient:
             gradient[i, 0], gradient[i, 1] = 0.0, 0.0
         while first < end:
-            last = _block_end(transitions.source, first, end)
-            block = (first, last)
+            block = _next_block(transitions.source, first, end)
+            last = block[1]
             terms, filled = _forward(
                 block, transitions, inflow, stay, ring, uniform, weights, filled, probability
             )
@@ -190,7 +190,7 @@ def _sum_jobs(chain, rates, jobs, transitions, value, gradient, slot_count):
 def _each_entry(chain, rates, transitions, result):
     states, bits = chain.fixed.shape
     inflow, stay = np.empty((states, bits)), np.empty(states)
-    ring = np.empty(2 * states * WIDTH)
+    ring = _aligned(2 * states * WIDEST)
     entries = len(transitions.source)
     probability = np.empty(entries)
     for i in range(len(rates)):
@@ -198,14 +198,23 @@ def _each_entry(chain, rates, transitions, result):
         weights, filled = _poisson_table(uniform, transitions.gaps), 0
         first = 0
         while first < entries:
-            last = _block_end(transitions.source, first, entries)
+            block = _next_block(transitions.source, first, entries)
+            last = block[1]
             _, filled = _forward(
-                (first, last), transitions, inflow, stay, ring, uniform, weights, filled,
-                probability,
-            )  # fmt: skip
+                block, transitions, inflow, stay, ring, uniform, weights, filled, probability
+            )
             for t in range(first, last):
                 result[i, t] = np.log(probability[t - first])
             first = last
+
+
+@njit(cache=True, nogil=True)
+@no_type_check
+def _aligned(size):
+    """Room for `size` doubles from the start of a cache line: no vector then lies across two."""
+    room = np.empty(size + 8)
+    skip = (-room.ctypes.data % 64) // 8
+    return room[skip : skip + size]
 
 
 @njit(cache=True, nogil=True)
@@ -247,53 +256,67 @@ def _log_poisson(mean, n):
 
 @njit(cache=True, nogil=True)
 @no_type_check
-def _block_end(source, first, end):
-    """The entries from `first` on whose sources are at most WIDTH different states."""
-    distinct, t = 1, first + 1
-    while t < end:
-        if source[t] != source[t - 1]:
-            if distinct == WIDTH:
+def _next_block(source, first, end):
+    """Entries first : last whose sources are few enough to go side by side, and in what width."""
+    distinct, last = 1, first + 1
+    while last < end:
+        if source[last] != source[last - 1]:
+            if distinct == WIDEST:
                 break
             distinct += 1
-        t += 1
-    return t
+        last += 1
+    return first, last, LANE * ((distinct + LANE - 1) // LANE)
 
 
 @njit(cache=True, nogil=True)
 @no_type_check
 def _start(block, source, ring, states):
     """p_0 in slot 0: column c is the c-th different source."""
-    ring[: states * WIDTH] = 0.0
+    first, last, width = block
+    ring[: states * width] = 0.0
     column = 0
-    for t in range(block[0], block[1]):
-        if t > block[0] and source[t] != source[t - 1]:
+    for t in range(first, last):
+        if t > first and source[t] != source[t - 1]:
             column += 1
-        ring[source[t] * WIDTH + column] = 1.0
+        ring[source[t] * width + column] = 1.0
 
 
 @njit(cache=True, nogil=True)
 @no_type_check
-def _step(inflow, stay, ring, old, new):
+def _step(inflow, stay, ring, old, new, width):
     """p -> p P, from offset `old` of the ring to offset `new`."""
+    if width == LANE:
+        _step_lanes(inflow, stay, ring, old, new, (0,))
+    elif width == 2 * LANE:
+        _step_lanes(inflow, stay, ring, old, new, (0, 0))
+    else:
+        _step_lanes(inflow, stay, ring, old, new, (0, 0, 0))
+
+
+@njit(cache=True, nogil=True)
+@no_type_check
+def _step_lanes(inflow, stay, ring, old, new, shape):
     states, bits = inflow.shape
+    width = LANE * len(shape)
     for s in range(states):
-        p = axpy(stay[s], load(ring, old + s * WIDTH), zeros())
+        p = axpy(stay[s], load(ring, old + s * width, shape), zeros(shape))
         for k in range(bits):
-            p = axpy(inflow[s, k], load(ring, old + (s ^ (1 << k)) * WIDTH), p)
-        store(ring, new + s * WIDTH, p)
+            p = axpy(inflow[s, k], load(ring, old + (s ^ (1 << k)) * width, shape), p)
+        store(ring, new + s * width, p)
 
 
 @njit(cache=True, nogil=True)
 @no_type_check
 def _converged(block, transitions, uniform, weights, probability, n):
     """Is what is left of the series, at most the Poisson tail beyond n, nothing to every entry?"""
-    for t in range(block[0], block[1]):
+    first, last, _ = block
+    for t in range(first, last):
         g = transitions.gap[t]
         ratio = uniform * transitions.gaps[g] / (n + 2.0)
         if ratio >= 1.0:
             return False
         tail = weights[n + 1, g] / (1.0 - ratio)
-        if tail > TOLERANCE * max(probability[t - block[0]], SMALLEST):
+        if tail > TOLERANCE * max(probability[t - first], SMALLEST):
             return False
     return True
 
@@ -302,9 +325,9 @@ def _converged(block, transitions, uniform, weights, probability, n):
 @no_type_check
 def _forward(block, transitions, inflow, stay, ring, uniform, weights, filled, probability):
     """Probabilities of the entries of a block; returns the last n used and the weights filled."""
-    first, last = block
+    first, last, width = block
     source, target, gap = transitions.source, transitions.target, transitions.gap
-    size = len(stay) * WIDTH
+    size = len(stay) * width
     slot_count = len(ring) // size
     _start(block, source, ring, len(stay))
     probability[: last - first] = 0.0
@@ -319,10 +342,10 @@ def _forward(block, transitions, inflow, stay, ring, uniform, weights, filled, p
         for t in range(first, last):
             if t > first and source[t] != source[t - 1]:
                 column += 1
-            probability[t - first] += weights[n, gap[t]] * ring[here + target[t] * WIDTH + column]
+            probability[t - first] += weights[n, gap[t]] * ring[here + target[t] * width + column]
         if _converged(block, transitions, uniform, weights, probability, n):
             break
-        _step(inflow, stay, ring, here, ((n + 1) % slot_count) * size)
+        _step(inflow, stay, ring, here, ((n + 1) % slot_count) * size, width)
         n += 1
     for at in range(last - first):
         if probability[at] < SMALLEST:
@@ -332,23 +355,33 @@ def _forward(block, transitions, inflow, stay, ring, uniform, weights, filled, p
 
 @njit(cache=True, nogil=True)
 @no_type_check
-def _adjoint_step(rates, ring, here, adjoint, old, new):
+def _adjoint_step(rates, ring, here, adjoint, old, new, width):
     """c -> P c and the parts of p dP c that belong to a and b (times Lambda)."""
+    if width == LANE:
+        return _adjoint_step_lanes(rates, ring, here, adjoint, old, new, (0,))
+    if width == 2 * LANE:
+        return _adjoint_step_lanes(rates, ring, here, adjoint, old, new, (0, 0))
+    return _adjoint_step_lanes(rates, ring, here, adjoint, old, new, (0, 0, 0))
+
+
+@njit(cache=True, nogil=True)
+@no_type_check
+def _adjoint_step_lanes(rates, ring, here, adjoint, old, new, shape):
     chain, a, b, uniform, _, stay = rates
     states, bits = chain.fixed.shape
-    scale = 1.0 / uniform
-    da, db = zeros(), zeros()
+    width, scale = LANE * len(shape), 1.0 / uniform
+    da, db = zeros(shape), zeros(shape)
     for s in range(states):
-        c = load(adjoint, old + s * WIDTH)
-        fixed, first, second = zeros(), zeros(), zeros()
+        c = load(adjoint, old + s * width, shape)
+        fixed, first, second = zeros(shape), zeros(shape), zeros(shape)
         for k in range(bits):
-            flipped = load(adjoint, old + (s ^ (1 << k)) * WIDTH)
+            flipped = load(adjoint, old + (s ^ (1 << k)) * width, shape)
             fixed = axpy(chain.fixed[s, k], flipped, fixed)
             first = axpy(chain.first[s, k], flipped, first)
             second = axpy(chain.second[s, k], flipped, second)
         arriving = axpy(a, first, axpy(b, second, fixed))
-        store(adjoint, new + s * WIDTH, axpy(scale, arriving, axpy(stay[s], c, zeros())))
-        p = load(ring, here + s * WIDTH)
+        store(adjoint, new + s * width, axpy(scale, arriving, axpy(stay[s], c, zeros(shape))))
+        p = load(ring, here + s * width, shape)
         da = fma(p, axpy(-chain.exits[1, s], c, first), da)
         db = fma(p, axpy(-chain.exits[2, s], c, second), db)
     return total(da), total(db)
@@ -358,12 +391,13 @@ def _adjoint_step(rates, ring, here, adjoint, old, new):
 @no_type_check
 def _inject(block, transitions, weights, probability, adjoint, offset, n):
     """c += pi_n w, with w = tally / probability at the target of each entry."""
+    first, last, width = block
     column = 0
-    for t in range(block[0], block[1]):
-        if t > block[0] and transitions.source[t] != transitions.source[t - 1]:
+    for t in range(first, last):
+        if t > first and transitions.source[t] != transitions.source[t - 1]:
             column += 1
-        adjoint[offset + transitions.target[t] * WIDTH + column] += (
-            weights[n, transitions.gap[t]] * transitions.tally[t] / probability[t - block[0]]
+        adjoint[offset + transitions.target[t] * width + column] += (
+            weights[n, transitions.gap[t]] * transitions.tally[t] / probability[t - first]
         )
 
 
@@ -371,11 +405,12 @@ def _inject(block, transitions, weights, probability, adjoint, offset, n):
 @no_type_check
 def _backward(block, transitions, rates, ring, adjoint, weights, probability, terms):
     """Gradient in (a, b) of sum tally * log probability over a block, after its `_forward`."""
-    for at in range(block[1] - block[0]):
+    first, last, width = block
+    for at in range(last - first):
         if probability[at] == 0.0:
             return np.nan, np.nan
     _, _, _, uniform, inflow, stay = rates
-    size = len(stay) * WIDTH
+    size = len(stay) * width
     slot_count = len(ring) // size
     held = terms // slot_count  # the ring holds p_n for n // slot_count == held
     old, new = 0, size
@@ -388,8 +423,8 @@ def _backward(block, transitions, rates, ring, adjoint, weights, probability, te
             _start(block, transitions.source, ring, len(stay))
             for n in range(m):
                 here, there = (n % slot_count) * size, ((n + 1) % slot_count) * size
-                _step(inflow, stay, ring, here, there)
-        ga, gb = _adjoint_step(rates, ring, (m % slot_count) * size, adjoint, old, new)
+                _step(inflow, stay, ring, here, there, width)
+        ga, gb = _adjoint_step(rates, ring, (m % slot_count) * size, adjoint, old, new, width)
         da += ga
         db += gb
         old, new = new, old
