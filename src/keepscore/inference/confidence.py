@@ -76,7 +76,7 @@ class ConfidenceSet:
     region: Region
     maximum: Maximum = field(repr=False)
     calibration: Calibration | None = field(default=None, repr=False)
-    points: int = 32
+    points: int = 24
 
     def contains(self, theta: ArrayLike) -> Any:
         """Is theta, (k,) or (m, k), in the set? Shaped as like(theta); outside the box is outside.

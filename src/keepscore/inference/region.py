@@ -27,7 +27,7 @@ from scipy.interpolate import make_interp_spline
 from keepscore.checks import Floats
 from keepscore.likelihood import Integers
 
-POINTS_PER_SIDE = {1: 101, 2: 32, 3: 12}
+POINTS_PER_SIDE = {1: 101, 2: 24, 3: 12}
 FINE = 4  # spline points per cell in step 1
 CELLS_PER_SIDE = {1: 400, 2: 48, 3: 28}  # step 2
 ACCEPTED_MISFIT = 0.02
