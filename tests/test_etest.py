@@ -1,6 +1,7 @@
 """The E-test: exact against itself is zero, theory holds on a Gaussian toy, bends are measured."""
 
 import json
+import sys
 
 import numpy as np
 import pytest
@@ -116,6 +117,26 @@ def test_an_overconfident_likelihood_is_caught(toy, truth):
     assert found.volume.value == pytest.approx(found.volume_exact.value / 3, rel=0.08)
     assert found.coverage.value < 0.8
     assert found.null_distance > 0.2
+
+
+def test_shared_boxes_measure_the_same_volumes(toy, truth, monkeypatch):
+    """The way for three parameters, on two, where every set is also measured on its own."""
+    monkeypatch.setattr(sys.modules["keepscore.evaluation.etest"], "SHARED_GRID", 0)
+    shared = etest_set(toy, **SIZES)
+    np.testing.assert_allclose(shared.exact.volume, truth.exact.volume, rtol=0.02)
+    monkeypatch.setattr("keepscore.evaluation.sets.REACH", 0.05)  # boxes far too small must grow
+    grown = etest_set(toy, **SIZES)
+    np.testing.assert_allclose(grown.exact.volume, truth.exact.volume, rtol=0.02)
+    assert shared.exact.cut == grown.exact.cut == truth.exact.cut == 0
+
+
+def test_sets_cut_by_the_box_are_counted():
+    narrow = WideToy()
+    narrow.space = Space(
+        [Parameter("mean", -0.2, 0.2, "identity"), Parameter("sd", -1.5, 1.5, "log")]
+    )
+    found = etest_set(narrow, **SIZES).exact
+    assert found.cut == found.statistic.size
 
 
 def test_a_tilted_likelihood_moves_estimates(toy, truth):

@@ -17,7 +17,7 @@ as fixed and groups as independent; that of the median is a bootstrap over group
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -31,6 +31,7 @@ from keepscore.errors import KeepscoreWarning, MissingError
 from keepscore.evaluation.cache import Arrays, cached
 from keepscore.evaluation.estimate import Estimate, stratified_mean
 from keepscore.evaluation.ltest import require_same_space
+from keepscore.evaluation.sets import wilks_volumes
 from keepscore.inference import confidence_set, lrt
 from keepscore.likelihood import Likelihood
 from keepscore.models.base import Model, describe
@@ -39,6 +40,7 @@ from keepscore.space import Space
 GRID = {1: (100,), 2: (10, 10), 3: (5, 5, 4)}
 LEVEL = 0.95
 BOOTSTRAPS = 200
+SHARED_GRID = 2  # up to this many parameters one grid over the box serves all sets
 STREAM = 0xE7E57  # keeps these draws apart from others made with the same seed
 
 
@@ -157,7 +159,7 @@ def etest(
     """
     require_same_space(surrogate.space, model.space)
     truth = etest_set(model, grid, groups, size, seed) if test_set is None else test_set
-    found = infer(surrogate.given(truth.xs), truth.theta, truth.groups, truth.level)
+    found = infer(surrogate.given, truth.xs, truth.theta, truth.level)
     exact = truth.exact
     squared = (found.estimate - exact.estimate) ** 2
     return ETest(
@@ -201,7 +203,7 @@ def etest_set(
 
     def compute() -> Arrays:
         try:
-            return vars(infer(model.given(xs), theta, groups, level)).copy()
+            return vars(infer(model.given, xs, theta, level)).copy()
         except MissingError as error:
             raise MissingError(
                 f"The E-test compares with the exact likelihood, and {model.name} has none: {error}"
@@ -213,16 +215,23 @@ def etest_set(
     return ETestSet(space, theta, xs, groups, level, exact)
 
 
-def infer(like: Likelihood, theta: Floats, groups: int, level: float) -> Inferences:
-    """Estimate, null statistic, membership and volume for `groups` groups at each theta (p, d)."""
+def infer(
+    given: Callable[[Any], Likelihood], xs: NDArray[Any], theta: Floats, level: float
+) -> Inferences:
+    """Estimate, null statistic, membership and volume of xs (p * G, n, *x_shape), simulated at
+    theta (p, d), G consecutive groups at each."""
     p, d = theta.shape
-    truth = np.repeat(theta, groups, axis=0)
+    groups = len(xs) // p
+    like, truth = given(xs), np.repeat(theta, groups, axis=0)
     with warnings.catch_warnings():
-        # Thousands of sets: how many are cut by the box is counted, not warned of.
+        # Thousands of groups: sets cut by the box and failed searches are counted, not warned of.
         warnings.filterwarnings("ignore", category=KeepscoreWarning)
         test = lrt(like, truth)
-        sets = confidence_set(like, level, maximum=test.maximum)
-        volume, cut = np.asarray(sets.volume), int(np.sum(sets.touches_boundary))
+        if d <= SHARED_GRID:
+            sets = confidence_set(like, level, maximum=test.maximum)
+            volume, cut = np.asarray(sets.volume), int(np.sum(sets.touches_boundary))
+        else:
+            volume, cut = wilks_volumes(lambda i: given(xs[i]), test.maximum, groups, level)
     statistic = np.asarray(test.statistic)
     return Inferences(
         estimate=np.asarray(test.maximum.theta).reshape(p, groups, d),

@@ -133,7 +133,7 @@ def ltest(
             values["log_prob"][:e] - values["evidence"], values["negative"][:e] - values["evidence"]
         )
         record["bce_limit"], record["bce_excess"] = mean(limit), mean(loss[:e] - limit)
-        record["quadrature_error"] = float(values["quadrature_error"].max())
+        record["quadrature_error"] = float(values["quadrature_error"].mean())
     return LTest(
         names=model.space.names,
         n=len(pairs.data),
