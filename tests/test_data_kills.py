@@ -98,8 +98,8 @@ def wait_until(condition, seconds=20.0):
 
 
 def test_a_few_kills(tmp_path):
-    kills, _ = survive(5, tmp_path)
-    assert kills >= 5
+    kills, _ = survive(4, tmp_path)
+    assert kills >= 4
 
 
 @pytest.mark.slow
@@ -139,11 +139,12 @@ def test_ctrl_c_on_a_real_run_with_processes(tmp_path):
     assert b"The same call goes on from there" in said
     wait_until(lambda: not any(w.is_running() and w.status() != "zombie" for w in workers))
     assert ks.verify(tmp_path / "set").ok
+    assert not list((tmp_path / "set").glob(".tmp-*"))
     assert not status(tmp_path / "set").complete
     assert len(ks.simulate(SlowToy(0.0), N, path=tmp_path / "set", jobs=1)) == N
 
 
-@pytest.mark.parametrize("jobs", [1, 2])
+@pytest.mark.parametrize("jobs", [pytest.param(1, marks=pytest.mark.slow), 2])
 def test_memory_of_the_parent_does_not_grow_with_the_set(tmp_path, jobs):
     """x of 6 MB against 64 MB, where the interpreter itself takes about 100 MB."""
     peak = {}
@@ -156,8 +157,8 @@ def test_memory_of_the_parent_does_not_grow_with_the_set(tmp_path, jobs):
 
 
 def test_concurrent_writers_of_one_folder_agree(tmp_path):
-    """Three processes with the same call at once: one plan, no clash, the same bytes."""
-    processes = [start(tmp_path / "set", jobs=1, seconds=0.01) for _ in range(3)]
+    """Two processes with the same call at once: one plan, no clash, the same bytes."""
+    processes = [start(tmp_path / "set", jobs=1, seconds=0.01) for _ in range(2)]
     for process in processes:
         _, errors = process.communicate(timeout=120)
         assert process.returncode == 0, errors.decode()

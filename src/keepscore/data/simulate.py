@@ -12,7 +12,7 @@ import sys
 import time
 import warnings
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -118,8 +118,9 @@ def fill(
     _require_space(folder, plan, todo)
     done = sum(len(plan.rows(k)) for k in shards) - sum(len(plan.rows(k)) for k in todo)
     try:
-        with _progress(plan, shards, done) as advance:
-            for index, _ in _results(_Job(model, plan, folder), todo, jobs, cluster):
+        results = _results(_Job(model, plan, folder), todo, jobs, cluster)
+        with _progress(plan, shards, done) as advance, closing(results):
+            for index, _ in results:
                 advance(len(plan.rows(index)))
     except KeyboardInterrupt:
         state = Status(folder, plan.shards, missing_shards(folder, plan))
@@ -140,8 +141,9 @@ def _in_memory(model: Model, plan: Plan, jobs: int | None, cluster: Any) -> Data
         name: np.empty((plan.n, *shape), dtype) for name, (shape, dtype) in plan.arrays().items()
     }
     dropped: list[int] = []
-    with _progress(plan, range(plan.shards), 0) as advance:
-        for index, shard in _results(_Job(model, plan, None), range(plan.shards), jobs, cluster):
+    results = _results(_Job(model, plan, None), range(plan.shards), jobs, cluster)
+    with _progress(plan, range(plan.shards), 0) as advance, closing(results):
+        for index, shard in results:
             rows = plan.rows(index)
             for name, values in shard.arrays.items():
                 arrays[name][rows.start : rows.start + len(values)] = values

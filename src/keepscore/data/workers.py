@@ -13,7 +13,7 @@ import signal
 import threading
 import time
 from collections import Counter, deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable
 from concurrent.futures import FIRST_COMPLETED, Future, wait
 from contextlib import suppress
 from typing import Any
@@ -31,7 +31,7 @@ ONE_THREAD = {
 } | {"VECLIB_MAXIMUM_THREADS": "1"}
 
 Task = Callable[[int], Any]
-Results = Iterator[tuple[int, Any]]
+Results = Generator[tuple[int, Any], None, None]
 
 
 def cores(jobs: int | None) -> int:
@@ -119,8 +119,9 @@ def in_processes(task: Task, shards: Iterable[int], jobs: int) -> Results:
                     idle.append(worker)
                     yield index, result
     finally:
+        # Wait for their end, so that what they were writing is known to be abandoned.
         for worker in (*idle, *(w for _, w in running.values())):
-            worker.shutdown(wait=False, kill_workers=True)
+            worker.shutdown(wait=True, kill_workers=True)
     if lost:
         raise _lost(lost)
 
