@@ -427,6 +427,7 @@ def test_a_model_is_rebuilt_from_its_description():
         np.testing.assert_array_equal(again.log_prob(theta, x), model.log_prob(theta, x))
         copy = pickle.loads(pickle.dumps(model))  # noqa: S301  workers get models this way
         np.testing.assert_array_equal(copy.log_prob(theta, x), model.log_prob(theta, x))
+        assert len(pickle.dumps(model)) < 5000
 
 
 @pytest.mark.parametrize(

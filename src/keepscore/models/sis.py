@@ -86,6 +86,11 @@ class SIS:
         self.space = _space(space, self.self_infection)
         self.score_kind: ScoreKind = score
 
+    def __getstate__(self) -> dict[str, Any]:
+        """What is derived stays behind: a worker computes its own tables when it needs them."""
+        derived = ("symmetries", "_images", "_automorphisms", "_coupling", "_chain")
+        return {name: value for name, value in vars(self).items() if name not in derived}
+
     @property
     def node_count(self) -> int:
         """K, the number of people."""
