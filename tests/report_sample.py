@@ -239,18 +239,21 @@ def _scorecard() -> tuple[ScoreRow, ...]:
 
 
 def _intervals(space: Space, mles, truths) -> tuple[Interval, ...]:
-    widths = {"ASA": 0.105, "BCE": 0.085, "exact": 0.11}  # standard errors of the logarithm
+    # Standard errors of the logarithm, or of the parameter itself.
+    widths = {"ASA": 0.105, "BCE": 0.085, "exact": 0.11}
     raw = {name: space.to_raw(theta[0]) for name, theta in mles.items()}
     truth = space.to_raw(truths[0])
-    return tuple(
-        Interval(
-            name, method, float(raw[method][k]), width * abs(float(raw[method][k])),
-            *sorted(float(raw[method][k] * np.exp(z * width)) for z in (-1.96, 1.96)),
-            float(truth[k]), cut=(method == "BCE" and k == 1),
-        )
-        for k, name in enumerate(space.names)
-        for method, width in widths.items()
-    )  # fmt: skip
+    rows = []
+    for k, parameter in enumerate(space.parameters):
+        for method, width in widths.items():
+            value = float(raw[method][k])
+            log = parameter.transform == "log"
+            ends = [value * np.exp(z * width) if log else value + 2 * z * width for z in (-2, 2)]
+            se = value * width if log else 2 * width
+            cut = method == "BCE" and k == 1
+            at = float(truth[k])
+            rows.append(Interval(parameter.name, method, value, se, *map(float, ends), at, cut=cut))
+    return tuple(rows)
 
 
 if __name__ == "__main__":

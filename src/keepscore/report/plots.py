@@ -259,7 +259,7 @@ def _coverage_row(
     if not math.isfinite(value):
         return []
     return [
-        tag("text", _short(method_label(method), 18), x=left - 12, y=y + 4, text_anchor="end"),
+        tag("text", _short(method_label(method), 15), x=left - 12, y=y + 4, text_anchor="end"),
         _line(px(low), y, px(min(high, 1.0)), y, stroke=mine.colour, stroke_width=2),
         _line(px(low), y - 4, px(low), y + 4, stroke=mine.colour, stroke_width=2),
         _line(px(min(high, 1.0)), y - 4, px(min(high, 1.0)), y + 4, stroke=mine.colour,

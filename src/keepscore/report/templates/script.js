@@ -219,7 +219,7 @@
     if (exact && exact !== surface) put("exact", exact.mle);
     put(surface.exact ? "exact" : "mle", surface.mle);
     put("truth", group().truth);
-    parts.push(...axesOf(box, x, y, [axis.name, "log-likelihood below its maximum"], small));
+    parts.push(...axesOf(box, x, y, [axis.name, small ? "log-likelihood" : "log-likelihood below its maximum"], small));
     return { node: parts, x, y, box };
   }
   const draw = (...given) => (dims === 1 ? drawCurve : drawMap)(...given);
