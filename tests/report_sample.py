@@ -79,8 +79,8 @@ def history(epochs: int, floor: float, seed: int, scores: bool) -> tuple[Epoch, 
                 k,
                 floor + fall - 0.0009 * k + 0.001 * rng.standard_normal(),
                 floor + fall + late + 0.0015 * rng.standard_normal(),
-                float(0.9 * np.exp(-k / 9) + 0.11 + 0.01 * rng.random()) if scores else None,
-                float(0.02 * 1.25 ** min(k, 18) * np.exp(0.05 * rng.random())) if scores else None,
+                tuple(c * np.exp(-k / 9) + 0.11 for c in (0.9, 0.5)) if scores else None,
+                tuple(c * 1.25 ** min(k, 18) for c in (0.02, 0.01)) if scores else None,
                 2.1 + 0.1 * rng.random(),
             )
         )
@@ -130,7 +130,7 @@ def sample(d: int = 2, groups: int = 4, seed: int = 7) -> ReportContent:
         warnings=(Notice("note", "The observed outbreak was simulated: its truth is known."),),
         runs=(
             Run("ASA", {"loss": "ASA", "network": "30k", "batch": 64, "learning rate": 1e-3},
-                history(30, 0.3997, 1, True), 30_225, 63.4),
+                history(30, 0.3997, 1, True), 30_225, 63.4, components=("log λ", "log μ")),
             Run("BCE", {"loss": "BCE", "network": "30k", "batch": 64, "learning rate": 1e-3},
                 history(30, 0.4115, 2, False), 30_225, 55.1),
         ),

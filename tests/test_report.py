@@ -18,8 +18,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from markupsafe import escape
 from report_sample import HOSTILE, curve, hostile, sample, three_parameters
+from toys import GaussianToy
 
+import keepscore as ks
 from keepscore.errors import DomainError, FormatError, MismatchError, ShapeError, StorageError
+from keepscore.evaluation.estimate import Estimate as Measured
+from keepscore.evaluation.etest import ETest, Inferences
+from keepscore.evaluation.ltest import LTest
+from keepscore.evaluation.scorecard import Scorecard
 from keepscore.report import (
     Axis,
     Coverage,
@@ -37,7 +43,9 @@ from keepscore.report import (
     Surfaces,
     build,
     example_from,
+    intervals_from,
     picture_from,
+    scorecard_from,
     surfaces_from,
     warnings_for,
     write,
@@ -131,6 +139,62 @@ def test_surfaces_are_the_likelihood_below_its_maximum():
 
 def test_wilks_cut_is_half_the_quantile():
     assert wilks_cut(0.95, 2) == pytest.approx(-math.log(0.05))  # chi2 with 2 df is exponential
+
+
+def test_results_of_the_package_become_records():
+    toy = GaussianToy(6)
+    rng = np.random.default_rng(3)
+    truth = np.array([0.2, 0.1])
+    like = toy.given(toy.simulate(np.tile(truth, (10, 1)), rng))
+    found, sets = ks.mle(like), ks.confidence_set(like)
+    rows = intervals_from("exact", found, sets.intervals, truth=truth)
+    assert [row.parameter for row in rows] == ["mean", "sd"]
+    for k, row in enumerate(rows):
+        assert row.lower < row.estimate < row.upper
+        assert row.estimate == found.raw[k]
+        assert row.truth == pytest.approx(toy.space.to_raw(truth)[k])
+    many = ks.mle(toy.given(np.stack([toy.simulate(np.tile(truth, (10, 1)), rng)] * 2)))
+    with pytest.raises(ShapeError, match="one data set"):
+        intervals_from("exact", many, sets.intervals)
+
+
+def test_scorecards_become_rows_and_coverage():
+    def inferences(covered):
+        empty = np.zeros((4, 5))
+        return Inferences(np.zeros((4, 5, 2)), empty, empty, np.full((4, 5), covered), 0, 0)
+
+    def card(bce, coverage):
+        one = Measured(bce, 0.01)
+        loss = LTest(("mean", "sd"), 100, 50, 20, one, (one, one), (1.0, 1.0), one, one,
+                     Measured(0.3, 0.01), one, 0.0)  # fmt: skip
+        test = ETest(GaussianToy().space, np.zeros((4, 2)), 10, 0.95, inferences(True),
+                     inferences(True), one, Measured(coverage, 0.01), Measured(0.94, 0.01),
+                     one, one, (one, one), 0.1)  # fmt: skip
+        return Scorecard("toy", "small", 0, loss, test)
+
+    rows, coverage = scorecard_from({"ASA": card(0.4, 0.95), "BCE": card(0.5, 0.8)})
+    assert rows[0].metric == "Cross-entropy"
+    assert rows[0].values == {"ASA": Estimate(0.4, 0.01), "BCE": Estimate(0.5, 0.01)}
+    assert rows[0].exact == Estimate(0.3, 0.01)
+    assert {"Score error, squared, mean", "Score error, squared, sd"} <= {r.metric for r in rows}
+    assert not any("overage" in row.metric for row in rows)
+    assert not any(row.metric.islower() for row in rows)  # every metric has its words
+    assert coverage[0].groups == 20
+    assert list(coverage[0].values) == ["ASA", "BCE", "exact"]
+    content = ReportContent("t", scorecard=rows, coverage=coverage)
+    assert "80.0% ± 1.0 of the time with BCE" in texts(content, "serious")
+
+
+def test_alpha_of_every_parameter_is_drawn(content):
+    page = build(content)
+    assert "ASA, log λ" in page
+    assert "ASA, log μ" in page
+    single = run([0.5, 0.4, 0.45]).runs[0]
+    scored = [dataclasses.replace(e, alpha=0.1 * e.epoch, score_loss=1.0) for e in single.history]
+    made = ReportContent("t", runs=(dataclasses.replace(single, history=tuple(scored)),))
+    assert made.runs[0].history[0].alpha == (0.1,)
+    assert "Weight α" in build(made)
+    assert "Weight α" not in build(run([0.5, 0.4, 0.45]))
 
 
 # --- warnings -------------------------------------------------------------------------------------

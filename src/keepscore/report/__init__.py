@@ -4,6 +4,7 @@ content = ReportContent(title=..., runs=..., scorecard=..., surfaces=surfaces_fr
 write(content, "runs/demo/report.html")
 """
 
+from keepscore.report.adapt import intervals_from, scorecard_from
 from keepscore.report.content import (
     EXACT,
     Axis,
@@ -45,7 +46,9 @@ __all__ = [
     "Surfaces",
     "build",
     "example_from",
+    "intervals_from",
     "picture_from",
+    "scorecard_from",
     "surfaces_from",
     "warnings_for",
     "write",

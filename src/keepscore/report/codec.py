@@ -51,8 +51,11 @@ def decode(kind: Any, value: Any, place: str) -> Any:
     if origin in (types.UnionType, typing.Union):
         if value is None and type(None) in arguments:
             return None
-        inner = next(a for a in arguments if a is not type(None))
-        return decode(inner, value, place)
+        # A list can only be the tuple among the alternatives, anything else only the other one.
+        listed = isinstance(value, (list, tuple))
+        kinds = [a for a in arguments if a is not type(None)]
+        fitting = [a for a in kinds if (typing.get_origin(a) is tuple) == listed]
+        return decode((fitting or kinds)[0], value, place)
     if origin is tuple:
         _expect(isinstance(value, (list, tuple)), value, place, "a list")
         return tuple(decode(arguments[0], v, f"{place}[{i}]") for i, v in enumerate(value))

@@ -37,19 +37,31 @@ class Estimate:
 
 @dataclass(frozen=True)
 class Epoch:
-    """One row of a training history; `score_loss` and `alpha` only where scores were used."""
+    """One row of a training history; `score_loss` and `alpha` only where scores were used.
+
+    Those two are one number, or one for each parameter; they are kept as tuples.
+    """
 
     epoch: int
     train_bce: float
     validation_bce: float | None = None
-    score_loss: float | None = None
-    alpha: float | None = None
+    score_loss: tuple[float, ...] | float | None = None
+    alpha: tuple[float, ...] | float | None = None
     seconds: float | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("score_loss", "alpha"):
+            value = getattr(self, name)
+            if value is not None:
+                object.__setattr__(self, name, tuple(np.ravel(value).tolist()))
 
 
 @dataclass(frozen=True)
 class Run:
-    """One training: its settings, history, number of weights and wall-clock seconds."""
+    """One training: its settings, history, number of weights and wall-clock seconds.
+
+    components: names of the parameters whose score loss and alpha the history holds.
+    """
 
     name: str
     settings: Mapping[str, Any] = field(default_factory=dict)
@@ -57,6 +69,7 @@ class Run:
     parameters: int | None = None
     seconds: float | None = None
     best_epoch: int | None = None
+    components: tuple[str, ...] = ()
 
     @property
     def best(self) -> Epoch | None:

@@ -31,6 +31,7 @@ from keepscore.report.words import method_label, number, percent
 WIDTH = 330
 LEFT, RIGHT, BOTTOM = 50, 12, 40
 PLOT_HEIGHT = 165
+COMPONENT_DASHES = ("", "7 3", "2 3", "9 3 2 3", "1 2")
 LETTER = 6.4  # mean width of a letter at 12 px
 
 
@@ -63,16 +64,29 @@ def training_panels(content: ReportContent) -> list[Markup]:
         ("score_loss", "Score loss", "mean squared error of the score, log scale"),
         ("alpha", "Weight α of the score loss", "chosen anew as training goes, log scale"),
     ):
-        lines = []
-        for run in runs:
-            points = [(e.epoch, getattr(e, name)) for e in run.history]
-            kept = [(float(x), float(y)) for x, y in points if y is not None and y > 0]
-            if kept:
-                xs, ys = [x for x, _ in kept], [y for _, y in kept]
-                lines.append(Line(run.name, xs, ys, styles[run.name]))
+        lines = [line for run in runs for line in component_lines(run, name, styles[run.name])]
         if lines:
             panels.append(line_panel(title, unit, lines, log=True))
     return panels
+
+
+def component_lines(run: Run, name: str, mine: Style) -> list[Line]:
+    """Score loss or alpha of a run: a curve for each component, told apart by dashes."""
+    rows = [(float(e.epoch), getattr(e, name)) for e in run.history]
+    count = max((len(values) for _, values in rows if values is not None), default=0)
+    lines = []
+    for k in range(count):
+        # A log scale: zeros, as before the first alpha is known, are left out.
+        kept = [(x, v[k]) for x, v in rows if v is not None and len(v) > k and v[k] > 0]
+        if kept:
+            named = k < len(run.components) and count > 1
+            label = (
+                f"{run.name}, {run.components[k] if named else k + 1}" if count > 1 else run.name
+            )
+            dash = mine.dash if count == 1 else COMPONENT_DASHES[k % len(COMPONENT_DASHES)]
+            xs, ys = [x for x, _ in kept], [y for _, y in kept]
+            lines.append(Line(label, xs, ys, Style(mine.colour, dash, mine.marker)))
+    return lines
 
 
 def bce_panel(run: Run, mine: Style, limits: tuple[float, float] | None = None) -> Markup:

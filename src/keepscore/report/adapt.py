@@ -1,0 +1,129 @@
+"""Results of the package as the report's records: scorecards, estimates with their intervals."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Literal
+
+from numpy.typing import ArrayLike
+
+from keepscore.checks import as_floats
+from keepscore.errors import MissingError, ShapeError
+from keepscore.evaluation.estimate import Estimate as Measured
+from keepscore.evaluation.scorecard import Scorecard
+from keepscore.inference.confidence import Intervals
+from keepscore.inference.mle import MLE
+from keepscore.report.content import EXACT, Coverage, Estimate, Interval, ScoreRow
+
+Better = Literal["lower", "higher", ""]
+
+# Metric: name on the page, unit, what it means, which way is better.
+WORDS: dict[str, tuple[str, str, str, Better]] = {
+    "bce": (
+        "Cross-entropy", "nats",
+        "How well pairs (θ, x) that belong together are told from shuffled ones.", "lower",
+    ),
+    "bce_excess": (
+        "Excess cross-entropy", "nats", "What the exact ratio would save on the same pairs.",
+        "lower",
+    ),
+    "score_mse": (
+        "Score error, squared", "", "Mean squared error of the gradient in θ.", "lower",
+    ),
+    "rmse_near": (
+        "Log-ratio differences, near", "nats",
+        "Root mean square error of log p(x|θ') − log p(x|θ) over small moves.", "lower",
+    ),
+    "rmse_far": (
+        "Log-ratio differences, far", "nats",
+        "Root mean square error of log p(x|θ') − log p(x|θ) over large moves.", "lower",
+    ),
+    "lrt_mse": (
+        "Test statistic error, squared", "",
+        "Likelihood-ratio statistic at the truth, against the exact one.", "lower",
+    ),
+    "volume": (
+        "Volume of the confidence sets", "working units",
+        "Near the exact one is good; smaller is not better unless coverage holds.", "",
+    ),
+    "mle_mse": (
+        "Estimate error, squared", "working units",
+        "Median over θ of the mean squared distance to the exact estimate.", "lower",
+    ),
+}  # fmt: skip
+
+
+def scorecard_from(
+    cards: Mapping[str, Scorecard],
+) -> tuple[tuple[ScoreRow, ...], tuple[Coverage, ...]]:
+    """Scorecards by method, measured on the same test sets, as the page's rows and coverage."""
+    if not cards:
+        raise MissingError("A scorecard section needs at least one scorecard.")
+    values: dict[str, dict[str, Estimate]] = {}
+    ideal: dict[str, Estimate] = {}
+    for method, card in cards.items():
+        for row in card.rows():
+            values.setdefault(row.metric, {})[method] = _estimate(row.found)
+            if row.ideal is not None:
+                ideal.setdefault(row.metric, _estimate(row.ideal))
+    rows = []
+    for metric, found in values.items():
+        name, _, parameter = metric.partition("[")
+        if name == "coverage":
+            continue
+        title, unit, meaning, better = WORDS.get(name, (name, "", "", ""))
+        label = f"{title}, {parameter.rstrip(']')}" if parameter else title
+        rows.append(ScoreRow(label, meaning, found, ideal.get(metric), unit, better))
+    return tuple(rows), _coverage(cards)
+
+
+def intervals_from(
+    method: str,
+    found: MLE,
+    intervals: Intervals,
+    level: float = 0.95,
+    truth: ArrayLike | None = None,
+    group: str = "",
+) -> tuple[Interval, ...]:
+    """Estimates and intervals of one data set, in raw parameters; truth (d,) is working."""
+    if found.estimate.ndim != 1:
+        raise ShapeError(
+            f"Estimates of one data set are shown at a time; got {len(found.estimate)}. "
+            "Infer each group by itself, or take one of the groups first."
+        )
+    known = None if truth is None else found.space.to_raw(as_floats(truth, "truth"))
+    rows = []
+    for j, name in enumerate(intervals.names):
+        k = found.space.index(name)
+        se = float(found.raw_standard_errors[k])
+        rows.append(
+            Interval(
+                name,
+                method,
+                float(found.raw[k]),
+                se if math.isfinite(se) else None,
+                float(intervals.raw[j, 0]),
+                float(intervals.raw[j, 1]),
+                None if known is None else float(known[k]),
+                level,
+                bool(found.on_boundary[k]),
+                bool(intervals.at_boundary[j].any()),
+                group,
+            )
+        )
+    return tuple(rows)
+
+
+def _coverage(cards: Mapping[str, Scorecard]) -> tuple[Coverage, ...]:
+    tests = {method: card.etest for method, card in cards.items() if card.etest is not None}
+    if not tests:
+        return ()
+    first = next(iter(tests.values()))
+    values = {method: _estimate(test.coverage) for method, test in tests.items()}
+    values[EXACT] = _estimate(first.coverage_exact)
+    return (Coverage(first.level, values, "Wilks", int(first.exact.covered.size)),)
+
+
+def _estimate(measured: Measured) -> Estimate:
+    return Estimate(float(measured.value), float(measured.se) if measured.se > 0 else None)
