@@ -70,7 +70,7 @@ class TestContenders:
             torch.testing.assert_close(plain, lean)
 
     def test_sbis_estimator_is_our_network(self):
-        from benchmarks.peers.torch_training import ratio_estimator
+        from benchmarks.peers.sbi_training import ratio_estimator
 
         net = networks.network("sis", "3k")
         theta, x, _ = (torch.from_numpy(a) for a in synthetic("sis", 6))
@@ -81,7 +81,7 @@ class TestContenders:
     @pytest.mark.parametrize("contender", ["sbi", "lampe", "double-backward"])
     @pytest.mark.parametrize("tuned", [False, True])
     def test_a_round_trains_the_network_for_the_steps_it_says(self, contender, tuned, monkeypatch):
-        from benchmarks.peers import torch_training
+        from benchmarks.peers import sbi_training, torch_training
 
         made, steps = [], []
         monkeypatch.setattr(
@@ -90,7 +90,8 @@ class TestContenders:
         step = torch.optim.Adam.step
         monkeypatch.setattr(torch.optim.Adam, "step", lambda *a: steps.append(1) or step(*a))
         settings = {"contender": contender, "tuned": tuned, "family": "sis", "size": "3k"}
-        play = torch_training.start(settings | {"steps": 3})
+        module = sbi_training if contender == "sbi" else torch_training
+        play = module.start(settings | {"steps": 3})
         before, count = [p.clone() for p in made[0].parameters()], len(steps)
         assert play()["ms"] > 0
         assert len(steps) - count == 3

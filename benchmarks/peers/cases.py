@@ -27,8 +27,13 @@ class Case:
     steps: int
 
 
-FULL = (Case("sis", "3k", 400), Case("sis", "30k", 400), Case("sis", "100k", 200))
-FULL += (Case("field", "30k", 60),)
+# Whole multiples of the 64 batches between two updates of alpha: every round has its share of them.
+FULL = (
+    Case("sis", "3k", 384),
+    Case("sis", "30k", 384),
+    Case("sis", "100k", 192),
+    Case("field", "30k", 64),
+)
 QUICK = (Case("sis", "30k", 20), Case("field", "30k", 5))
 
 

@@ -26,7 +26,7 @@ from scipy.optimize import minimize
 from benchmarks.peers.cases import BATCH, LEARNING_RATE, WEIGHT_DECAY, epidemics, grid
 from benchmarks.peers.networks import RatioNetwork, network
 from benchmarks.peers.processes import Round, threads
-from benchmarks.peers.torch_training import ratio_estimator
+from benchmarks.peers.sbi_training import ratio_estimator
 
 STARTS = 3  # as many local maxima of the coarse grid as ks.mle climbs
 COARSE = 11

@@ -1,7 +1,5 @@
-"""One round of training steps by each peer, in PyTorch; see training.py for what is compared.
+"""One round of training steps in a plain PyTorch loop; see training.py for what is compared.
 
-    sbi              NRE_A through its own API: its data loader, its loop, its loss. x is repeated
-                     and embedded for both classes of a batch (`_classifier_logits`).
     lampe            NRELoss on a network that embeds x before theta is broadcast, so once a batch;
                      a plain loop over data in memory.
     double-backward  BCE + score loss as MadMiner computes it: all labelled pairs of a batch
@@ -10,20 +8,17 @@
 
 `tuned` is the best we could do for a peer without leaving its method: Adam fused into one kernel,
 images in channels-last layout and, for double-backward, x embedded once and scores for Y = 1 only.
-(sbi builds its optimizer itself; torch.compile made every one of these slower on CPU.)
+torch.compile is not used: see README.md.
 """
 
 from __future__ import annotations
 
 import time
-import warnings
 from collections.abc import Callable
 from typing import Any
 
 import torch
 from lampe.inference import NRELoss
-from sbi.inference import NRE_A
-from sbi.neural_nets.ratio_estimators import RatioEstimator
 from torch import Tensor
 from torch.nn import functional as F
 
@@ -40,16 +35,18 @@ def start(settings: dict[str, Any]) -> Round:
     torch.set_num_threads(threads())
     torch.manual_seed(0)
     family, steps, tuned = settings["family"], settings["steps"], settings["tuned"]
-    net = network(family, settings["size"])
-    if tuned and family == "field":
-        net = net.to(memory_format=torch.channels_last)
-    if settings["contender"] == "sbi":
-        return sbi_rounds(net, family, steps)
+    net = prepared(family, settings["size"], tuned)
     if settings["contender"] == "lampe":
         nre = NRELoss(net)
         return loop_rounds(net, lambda theta, x, _: nre(theta, x), family, steps, tuned)
     loss = score_loss_lean if tuned else score_loss
     return loop_rounds(net, lambda *batch: loss(net, *batch), family, steps, tuned)
+
+
+def prepared(family: str, size: str, tuned: bool) -> RatioNetwork:
+    """The network, its images in channels-last layout if tuned."""
+    net = network(family, size)
+    return net.to(memory_format=torch.channels_last) if tuned and family == "field" else net
 
 
 def loop_rounds(net: RatioNetwork, loss: Loss, family: str, steps: int, tuned: bool) -> Round:
@@ -91,55 +88,3 @@ def score_loss_lean(net: RatioNetwork, theta: Tensor, x: Tensor, score: Tensor) 
     (network_score,) = torch.autograd.grad(joint, theta, torch.ones_like(joint), create_graph=True)
     bce = -(F.logsigmoid(joint).mean() + F.logsigmoid(-marginal).mean()) / 2
     return bce + ALPHA * ((network_score - score) ** 2).mean() / 2
-
-
-def ratio_estimator(net: RatioNetwork, theta: Tensor, x: Tensor) -> RatioEstimator:
-    """Our network as sbi's: its head on (theta, embedded x)."""
-    return RatioEstimator(net.head, theta[0].shape, x[0].shape, embedding_net_x=net.features)
-
-
-class Silent:
-    """sbi's tracker, keeping nothing."""
-
-    log_dir = None
-
-    def log_metric(self, *arguments: Any, **named: Any) -> None: ...
-    def log_metrics(self, *arguments: Any, **named: Any) -> None: ...
-    def log_params(self, *arguments: Any, **named: Any) -> None: ...
-    def add_figure(self, *arguments: Any, **named: Any) -> None: ...
-    def flush(self) -> None: ...
-
-
-def sbi_rounds(net: RatioNetwork, family: str, steps: int) -> Round:
-    """sbi's own loop, one epoch at a time by its `resume_training`; sbi itself times the epoch.
-
-    Gradient clipping, progress bars and logging are off. sbi cannot do without validation: it gets
-    one batch of it an epoch, the least it takes.
-    """
-    held_out = BATCH + 1
-    n = steps * BATCH + held_out
-    theta, x, _ = (torch.from_numpy(a) for a in synthetic(family, n))
-    trainer = NRE_A(
-        classifier=lambda theta, x: ratio_estimator(net, theta, x),
-        show_progress_bars=False,
-        tracker=Silent(),
-    ).append_simulations(theta, x)
-
-    def play() -> dict[str, Any]:
-        seconds = trainer.summary["epoch_durations_sec"]  # grows by one an epoch
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # "maximum number of epochs reached": it was meant
-            trainer.train(
-                training_batch_size=BATCH,
-                learning_rate=LEARNING_RATE,
-                validation_fraction=(held_out - 0.5) / n,
-                stop_after_epochs=2**31,
-                max_num_epochs=max(1, len(seconds)),  # sbi does one more than this in all
-                clip_max_norm=None,
-                resume_training=len(seconds) > 0,
-            )
-        done = len(trainer.train_indices) // BATCH
-        return {"ms": 1e3 * seconds[-1] / done}
-
-    play()
-    return play

@@ -1,0 +1,80 @@
+"""Inference against sbi: a 40 x 40 likelihood surface and an estimate for ten observed epidemics.
+
+Both sides hold the paper's 30K network for SIS, trained for a few epochs on the same simulations,
+and the same ten observations. The networks are not the same function (each side trained its own),
+the work is: 1,600 theta times 10 x for the surface, a maximum over the box for the estimate.
+Compilation is done in the warm-up and reported apart.
+"""
+
+from __future__ import annotations
+
+import statistics
+import sys
+from typing import Any
+
+from benchmarks.peers.processes import interleaved, peer_python
+
+# peer's name for it -> (ours, what the peer does)
+COMPARED = {
+    "surface": ("surface", "sbi RatioBasedPotential, x embedded again at every theta"),
+    "surface by hand": ("surface", "PyTorch, x embedded once"),
+    "mle": ("mle", "SciPy L-BFGS-B on sbi's potential"),
+    "map": ("mle", "sbi posterior.map(), default settings"),
+}
+
+
+def run(quick: bool) -> dict[str, Any]:
+    """Seconds for each task on each side, and ratios."""
+    peer, rounds = peer_python(), 2 if quick else 9
+    settings = {
+        "n": 640 if quick else 20_000,
+        "epochs": 1 if quick else 5,
+        "side": 40,
+        "map_iterations": 20 if quick else None,
+    }
+    ours = settings | {"module": "benchmarks.peers.our_inference"}
+    theirs = settings | {"module": "benchmarks.peers.torch_inference"}
+    answers, hello = interleaved({"ours": (sys.executable, ours), "sbi": (peer, theirs)}, rounds)
+    tasks = {name: compare(answers, name, mine) for name, (mine, _) in COMPARED.items()}
+    return {
+        "settings": settings,
+        "rounds": rounds,
+        "tasks": tasks,
+        "first_call_seconds": answers["ours"][-1]["first_call_seconds"],
+        "estimates": {side: given[-1]["estimates"] for side, given in answers.items()},
+        "versions": {side: said["versions"] for side, said in hello.items()},
+    }
+
+
+def compare(answers: dict[str, list[dict[str, Any]]], theirs: str, ours: str) -> dict[str, Any]:
+    """Medians in milliseconds, and the ratio round by round."""
+    peer = [answer["seconds"][theirs] for answer in answers["sbi"]]
+    mine = [answer["seconds"][ours] for answer in answers["ours"]]
+    ratios = [a / b for a, b in zip(peer, mine, strict=True)]
+    return {
+        "peer_ms": 1e3 * statistics.median(peer),
+        "ours_ms": 1e3 * statistics.median(mine),
+        "ratio": statistics.median(ratios),
+        "ratio_range": [min(ratios), max(ratios)],
+    }
+
+
+def table(result: dict[str, Any]) -> str:
+    """One line a task, and what compiling cost."""
+    lines = [
+        "| task | peer | peer, ms | ours, ms | times ours (range) |",
+        "|---|---|---:|---:|---:|",
+    ]
+    for name, got in result["tasks"].items():
+        low, high = got["ratio_range"]
+        ours, peer = COMPARED[name]
+        lines.append(
+            f"| {ours} | {peer} | {got['peer_ms']:.1f} | {got['ours_ms']:.2f} "
+            f"| {got['ratio']:.1f} ({low:.1f} to {high:.1f}) |"
+        )
+    first = result["first_call_seconds"]
+    lines.append(
+        f"\nOurs, first call with compilation: surface {first['surface']:.2f} s, "
+        f"estimate {first['mle']:.2f} s."
+    )
+    return "\n".join(lines)
