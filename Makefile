@@ -6,7 +6,7 @@ STAMP := $(VENV)/.installed
 
 export JAX_PLATFORMS ?= cpu
 
-.PHONY: setup demo test test-slow lint format bench clean
+.PHONY: setup browser demo test test-slow lint format docs bench bench-setup test-bridge clean
 setup: $(STAMP)
 
 $(STAMP): pyproject.toml constraints.txt
@@ -14,13 +14,21 @@ $(STAMP): pyproject.toml constraints.txt
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[dev]"
 	touch $(STAMP)
 
+# The report is tested in a real browser; without one those tests are skipped (never in CI).
+browser:
+	@command -v chromium >/dev/null || command -v chromium-browser >/dev/null || \
+	  command -v google-chrome >/dev/null || \
+	  { [ "$$(id -u)" = 0 ] && apt-get update -qq && \
+	    apt-get install -y -qq --no-install-recommends chromium fonts-liberation; } || \
+	  echo "No Chromium: browser tests will be skipped (install it, or set KEEPSCORE_BROWSER)."
+
 demo: setup
 	$(BIN)/keepscore demo --out runs/demo
 
-test: setup lint
+test: setup browser lint
 	$(BIN)/python -m pytest -n 2 --dist loadfile
 
-test-slow: setup
+test-slow: setup browser
 	$(BIN)/python -m pytest -m slow
 
 lint: setup
@@ -33,8 +41,24 @@ format: setup
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
+docs: setup
+	$(BIN)/mkdocs build --strict --quiet
+
 bench: setup
 	$(BIN)/python -m benchmarks
 
+# Peers and oracles live in an environment of their own; the CPU build of torch goes in first.
+bench-setup: .venv-bench/.installed
+
+.venv-bench/.installed: pyproject.toml constraints.txt benchmarks/peers/requirements.txt
+	$(PYTHON) -m venv .venv-bench
+	.venv-bench/bin/python -m pip install --quiet --disable-pip-version-check torch==2.13.0
+	.venv-bench/bin/python -m pip install --quiet --disable-pip-version-check -r benchmarks/peers/requirements.txt
+	.venv-bench/bin/python -m pip install --quiet --disable-pip-version-check -e . pytest pytest-timeout beartype
+	touch $@
+
+test-bridge: bench-setup
+	.venv-bench/bin/python -m pytest tests/test_sbi_bridge.py tests/test_peers.py
+
 clean:
-	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache build dist
+	rm -rf $(VENV) .venv-bench .pytest_cache .mypy_cache .ruff_cache build dist

@@ -25,7 +25,7 @@ from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import optimize, stats
+from scipy.special import ndtri
 
 from keepscore.checks import Floats, require_count
 from keepscore.errors import KeepscoreError, MissingError
@@ -277,7 +277,7 @@ def _judge(tests: list[_ZeroMean]) -> list[Finding]:
     if not tests:
         detail = "no likelihood and no joint score to test"
         return [Finding("E[score] = 0", np.nan, np.nan, "not checked", detail)]
-    threshold = float(stats.norm.isf(FALSE_ALARM / (2 * len(tests))))
+    threshold = float(-ndtri(FALSE_ALARM / (2 * len(tests))))
     findings = []
     for law in dict.fromkeys(t.law for t in tests):
         size, worst = max(
@@ -350,6 +350,8 @@ def _elliptical_gap(model: Model, theta: Floats, rng: np.random.Generator) -> fl
     """log p is a decreasing function of a quadratic form q, the same for x and its mirror images;
     q is recovered by scaling a reference field until it is as likely, and must obey the
     parallelogram law q(x+y) + q(x-y) = 2 q(x) + 2 q(y)."""
+    from scipy import optimize  # slow to import, and every worker process imports this module
+
     worst = 0.0
     for point in theta:
         row = point[None]

@@ -1,0 +1,28 @@
+"""keepscore check-model: do simulator, likelihood and score agree?"""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from keepscore.cli.settings import Config, Json, ModelSettings, Seed, find_model, show
+from keepscore.models.laws import check_model as run_laws
+
+
+def check_model(
+    model: Annotated[str, typer.Argument(help="Model name, or package.module:object.")],
+    draws: Annotated[int, typer.Option(help="Simulations at each of three points.")] = 1000,
+    seed: Seed = 0,
+    settings: ModelSettings = None,
+    json: Json = False,
+    config: Config = None,
+) -> None:
+    """Run the laws every model must obey, and print a table; exit code 1 if one is broken.
+
+    Example: keepscore check-model sis --draws 2000
+    """
+    report = run_laws(find_model(model, settings), draws=draws, seed=seed, show=False)
+    show(report.to_dict(), str(report), json)
+    if not report.passed:
+        raise typer.Exit(1)

@@ -1,0 +1,111 @@
+"""Surrogates beside each other and beside the exact likelihood: the parts of a report."""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Any
+
+import numpy as np
+
+import keepscore
+from keepscore.evaluation import Scorecard
+from keepscore.inference import confidence_set, mle
+from keepscore.likelihood import Likelihood
+from keepscore.report import (
+    EXACT,
+    Epoch,
+    Interval,
+    Run,
+    Surfaces,
+    intervals_from,
+    surfaces_from,
+)
+from keepscore.surrogate import Surrogate
+
+
+def now() -> str:
+    """The moment a report was made, for people."""
+    return datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC")
+
+
+def machine() -> dict[str, str]:
+    """Where the numbers were made."""
+    return {
+        "keepscore": keepscore.__version__,
+        "python": platform.python_version(),
+        "machine": f"{platform.machine()}, {platform.system()}",
+    }
+
+
+def run_of(name: str, surrogate: Surrogate) -> Run:
+    """A surrogate's training as the report shows it."""
+    first = next((r for r in surrogate.history if r["event"] == "start"), {})
+    last = next((r for r in surrogate.history if r["event"] == "end"), {})
+    training = surrogate.provenance.get("training", {})
+    epochs = tuple(
+        Epoch(
+            record["epoch"],
+            record["train_bce"],
+            record["validation_bce"],
+            record.get("score_loss_by_parameter"),
+            record.get("alpha_by_parameter", record.get("alpha")),
+            record["seconds"],
+        )
+        for record in surrogate.history
+        if record["event"] == "epoch"
+    )
+    return Run(
+        name=name,
+        settings={
+            "simulations": first.get("rows"),
+            "network": training.get("network"),
+            "loss": training.get("loss"),
+            "training": training.get("config"),
+        },
+        history=epochs,
+        parameters=first.get("weights"),
+        seconds=last.get("seconds"),
+        best_epoch=last.get("best_epoch"),
+        components=surrogate.space.working_names,
+    )
+
+
+def likelihoods(
+    surrogates: Mapping[str, Surrogate], model: Any, xs: np.ndarray
+) -> dict[str, Likelihood]:
+    """The same observations seen by each surrogate and, last, by the exact model."""
+    seen = {name: surrogate.given(xs) for name, surrogate in surrogates.items()}
+    return {**seen, EXACT: model.given(xs)}
+
+
+def surfaces_of(likes: Mapping[str, Likelihood], truths: np.ndarray, names: list[str]) -> Surfaces:
+    """Likelihood surfaces of several groups with everybody's estimates."""
+    return surfaces_from(likes, {m: mle(like).estimate for m, like in likes.items()}, truths, names)
+
+
+def intervals_of(
+    likes: Mapping[str, Likelihood], truth: np.ndarray | None, level: float, group: str = ""
+) -> tuple[Interval, ...]:
+    """Estimates and Wilks intervals of one group by every method."""
+    rows: tuple[Interval, ...] = ()
+    for method, like in likes.items():
+        chosen = confidence_set(like, level)
+        rows += intervals_from(method, mle(like), chosen.intervals, level, truth, group)
+    return rows
+
+
+def comparison(cards: Mapping[str, Scorecard]) -> str:
+    """Scorecards side by side, and the exact likelihood: the table a terminal shows."""
+    rows: dict[str, dict[str, str]] = {}
+    for method, card in cards.items():
+        for row in card.rows():
+            rows.setdefault(row.metric, {})[method] = str(row.found)
+            if row.ideal is not None and row.ideal.value:
+                rows[row.metric][EXACT] = str(row.ideal)
+    columns = [*cards, EXACT]
+    lines = [f"{'':<28}" + "".join(f"{name:>20}" for name in columns)]
+    for metric, found in rows.items():
+        lines.append(f"{metric:<28}" + "".join(f"{found.get(name, '0'):>20}" for name in columns))
+    return "\n".join(lines)

@@ -1,0 +1,163 @@
+"""keepscore infer: estimates, intervals and tests from observations, with a trained surrogate."""
+
+from __future__ import annotations
+
+import warnings
+from pathlib import Path
+from typing import Annotated, Any
+
+import numpy as np
+import typer
+
+from keepscore.cli.settings import Config, Json, read_observations, record_command, show
+from keepscore.errors import DomainError, KeepscoreWarning
+from keepscore.files import make_folder, write_atomically, write_json
+from keepscore.space import Space
+
+
+def infer(
+    run: Annotated[Path, typer.Argument(help="Folder of a trained surrogate.")],
+    observations: Annotated[
+        Path,
+        typer.Argument(
+            help=".npy of shape (n, *x_shape), or .csv with one observation a row "
+            "(entries in C order) or one single observation as a table."
+        ),
+    ],
+    level: Annotated[float, typer.Option(help="Confidence level.")] = 0.95,
+    test: Annotated[
+        list[str] | None,
+        typer.Option(help="Null value in raw units, e.g. --test lambda=1.5; may be repeated."),
+    ] = None,
+    out: Annotated[
+        Path | None, typer.Option("--out", help="Folder for inference.json and surface.png.")
+    ] = None,
+    json: Json = False,
+    config: Config = None,
+) -> None:
+    """Estimate the parameters behind one group of iid observations.
+
+    Sets and tests are calibrated when the surrogate has a calibration for groups of this size
+    (see `keepscore calibrate`), and rest on Wilks' theorem otherwise; the output says which.
+
+    Example: keepscore infer runs/sis/asa outbreak.npy --test lambda=1 --out runs/sis/outbreak
+    """
+    from keepscore.inference import confidence_set, mle
+    from keepscore.surrogate import load
+
+    surrogate = load(run)
+    xs = read_observations(observations, surrogate.x_shape)
+    like = surrogate.given(xs)
+    calibrated = _calibration_fits(surrogate.calibration, like.group_size)
+    notes = _notes(surrogate.calibration, calibrated, like.group_size)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always", KeepscoreWarning)
+        estimate = mle(like)
+        chosen = confidence_set(like, level, method="calibrated" if calibrated else "wilks")
+        intervals = chosen.intervals
+        tests = [_test(like, surrogate.space, text, calibrated) for text in test or []]
+    notes += [str(w.message) for w in caught if issubclass(w.category, KeepscoreWarning)]
+
+    result = {
+        "observations": like.group_size,
+        "level": level,
+        "method": chosen.method,
+        "parameters": [
+            {
+                "name": name,
+                "estimate": float(estimate.raw[k]),
+                "standard_error": _number(estimate.raw_standard_errors[k]),
+                "interval": [float(v) for v in intervals.raw[k]],
+                "on_boundary": bool(estimate.on_boundary[k]),
+            }
+            for k, name in enumerate(surrogate.space.names)
+        ],
+        "interval_kind": intervals.kind,
+        "set_volume": float(chosen.volume),
+        "converged": bool(estimate.converged),
+        "tests": tests,
+        "notes": notes,
+    }
+    text = _text(result)
+    if out is not None:
+        folder = make_folder(out)
+        asked = {"run": run, "observations": observations, "level": level, "test": test}
+        record_command(folder, "infer", asked)
+        write_json(folder / "inference.json", result)
+        _picture(folder / "surface.png", like, estimate.estimate, chosen)
+        text += f"\n\nWritten to {folder}"
+    show(result, text, json)
+
+
+def _calibration_fits(calibration: Any, size: int) -> bool:
+    return calibration is not None and calibration.get("group_size") == size
+
+
+def _notes(calibration: Any, calibrated: bool, size: int) -> list[str]:
+    if calibrated:
+        return []
+    if calibration is None:
+        return [
+            "This surrogate has no calibration: intervals and p-values rest on Wilks' theorem and "
+            "on the surrogate's accuracy. `keepscore calibrate` removes that."
+        ]
+    return [
+        f"The calibration is for groups of {calibration.get('group_size')}, these are {size}: "
+        "intervals and p-values rest on Wilks' theorem instead."
+    ]
+
+
+def _test(like: Any, space: Space, text: str, calibrated: bool) -> dict[str, Any]:
+    from keepscore.inference import lrt
+
+    name, equals, value = text.partition("=")
+    name = name.strip()
+    try:
+        raw = float(value) if equals else float("nan")
+    except ValueError:
+        raw = float("nan")
+    if not np.isfinite(raw):
+        raise DomainError(f"A test is written name=value, e.g. lambda=1.5; got {text!r}.")
+    k = space.index(name)
+    working = float(space.parameters[k].to_working(np.array(raw)))
+    outcome = lrt(like, {name: working}, parameters=[name])
+    return {
+        "parameter": name,
+        "value": raw,
+        "statistic": float(outcome.statistic),
+        "degrees_of_freedom": outcome.degrees_of_freedom,
+        "p_value": float(outcome.p_value),
+    }
+
+
+def _text(result: dict[str, Any]) -> str:
+    percent = f"{100 * result['level']:g}%"
+    lines = [
+        f"{result['observations']} observation(s); {percent} {result['interval_kind']} intervals, "
+        f"{result['method']}",
+        f"{'parameter':<14}{'estimate':>12}{'s.e.':>11}{'lower':>12}{'upper':>12}",
+    ]
+    for row in result["parameters"]:
+        error = "-" if row["standard_error"] is None else f"{row['standard_error']:.3g}"
+        low, high = row["interval"]
+        edge = "   on the boundary" if row["on_boundary"] else ""
+        lines.append(
+            f"{row['name']:<14}{row['estimate']:>12.5g}{error:>11}{low:>12.5g}{high:>12.5g}{edge}"
+        )
+    for test in result["tests"]:
+        lines.append(
+            f"test {test['parameter']} = {test['value']:g}: statistic {test['statistic']:.3f} on "
+            f"{test['degrees_of_freedom']} d.f., p = {test['p_value']:.3g}"
+        )
+    return "\n".join(lines + [f"note: {note}" for note in result["notes"]])
+
+
+def _number(value: float) -> float | None:
+    return float(value) if np.isfinite(value) else None
+
+
+def _picture(path: Path, like: Any, estimate: np.ndarray, chosen: Any) -> None:
+    from keepscore.figures.inference import likelihood_surface
+
+    figure = likelihood_surface(like, estimate=estimate, confidence=chosen)
+    write_atomically(path, lambda file: figure.savefig(file, format="png", dpi=150))

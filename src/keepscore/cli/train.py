@@ -1,0 +1,103 @@
+"""keepscore train: a surrogate from a dataset."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from keepscore.cli.settings import Config, Json, Seed, record_command, show
+from keepscore.errors import MissingError, UnknownNameError, unknown_name
+from keepscore.models.base import Model, build
+
+if TYPE_CHECKING:
+    from keepscore.surrogate import Surrogate
+
+LOSSES = ("asa", "bce")
+
+
+def train(
+    dataset: Annotated[Path, typer.Argument(help="Folder of a dataset (keepscore simulate).")],
+    out: Annotated[Path, typer.Option("--out", help="Folder for the surrogate.")],
+    validation: Annotated[
+        Path | None, typer.Option(help="Folder of a validation set; else a tenth is held out.")
+    ] = None,
+    network: Annotated[str, typer.Option(help="Size (3k, 30k, ...) or family-size.")] = "30k",
+    loss: Annotated[str, typer.Option(help="asa (uses scores) or bce.")] = "asa",
+    negatives: Annotated[int, typer.Option(help="Shuffled partners for each x.", min=1)] = 1,
+    preset: Annotated[
+        str | None, typer.Option(help="Settings of the paper: sis, gaussian or student-t.")
+    ] = None,
+    learning_rate: Annotated[float | None, typer.Option(help="Adam's step size.")] = None,
+    max_epochs: Annotated[int | None, typer.Option(help="Stop here at the latest.")] = None,
+    min_epochs: Annotated[
+        int | None, typer.Option(help="Not before this; by N if left out.")
+    ] = None,
+    members: Annotated[int | None, typer.Option(help="Networks in an ensemble.")] = None,
+    symmetries: Annotated[
+        bool, typer.Option(help="Apply the model's declared symmetries.")
+    ] = False,
+    seed: Seed = 0,
+    json: Json = False,
+    config: Config = None,
+) -> None:
+    """Train a network that stands in for the likelihood; the same command goes on where it was.
+
+    Examples:
+
+      keepscore train runs/sis/train --validation runs/sis/validation --out runs/sis/asa
+
+      keepscore train runs/sis/train --loss bce --network 100k --preset sis --out runs/sis/bce
+    """
+    from keepscore.data import open_dataset
+    from keepscore.losses import ASA, BCE
+    from keepscore.training import TrainConfig
+    from keepscore.training import train as run_training
+
+    if loss not in LOSSES:
+        raise unknown_name("loss", loss, LOSSES)
+    given = {
+        "learning_rate": learning_rate,
+        "max_epochs": max_epochs,
+        "min_epochs": min_epochs,
+        "members": members,
+    }
+    changes: dict[str, Any] = {k: v for k, v in given.items() if v is not None}
+    changes |= {"seed": seed, "symmetries": symmetries}
+    settings = TrainConfig.paper(preset, **changes) if preset else TrainConfig(**changes)
+    surrogate = run_training(
+        open_dataset(dataset),
+        validation=None if validation is None else open_dataset(validation),
+        network=network,
+        loss=ASA(negatives=negatives) if loss == "asa" else BCE(negatives=negatives),
+        config=settings,
+        path=out,
+    )
+    asked = {"dataset": dataset, "validation": validation, "network": network, "loss": loss}
+    record_command(out, "train", {**asked, "negatives": negatives, "config": settings.to_dict()})
+    end = surrogate.history[-1]
+    result = {
+        "path": str(out),
+        "epochs": end["epochs"],
+        "best_epoch": end["best_epoch"],
+        "validation_bce": end["best_validation_bce"],
+        "seconds": end["seconds"],
+    }
+    text = (
+        f"{end['epochs']} epochs in {end['seconds']:.0f} s, best validation BCE "
+        f"{end['best_validation_bce']:.4f} at epoch {end['best_epoch']}\nsurrogate in {out}"
+    )
+    show(result, text, json)
+
+
+def trained_model(surrogate: Surrogate) -> Model:
+    """The built-in model a surrogate was trained on, made again from its provenance."""
+    description = surrogate.provenance.get("data", {}).get("model")
+    try:
+        return build(description or {})
+    except (UnknownNameError, ValueError) as error:
+        raise MissingError(
+            f"This surrogate's model cannot be made again by name ({error}); say --model "
+            "package.module:object."
+        ) from None
