@@ -1,1 +1,30 @@
 """Training objectives: binary cross-entropy and its adaptive score augmentation (ASA)."""
+
+from keepscore.losses.cross_entropy import cross_entropy
+from keepscore.losses.objective import ASA, BCE, Loss, loss_from_dict, loss_to_dict
+from keepscore.losses.score import Perturbation, network_score, score_loss, search_epsilon
+from keepscore.losses.weighting import (
+    AlphaHistory,
+    empty_history,
+    norm,
+    recency_weighted,
+    remember,
+)
+
+__all__ = [
+    "ASA",
+    "BCE",
+    "AlphaHistory",
+    "Loss",
+    "Perturbation",
+    "cross_entropy",
+    "empty_history",
+    "loss_from_dict",
+    "loss_to_dict",
+    "network_score",
+    "norm",
+    "recency_weighted",
+    "remember",
+    "score_loss",
+    "search_epsilon",
+]

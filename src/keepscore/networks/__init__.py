@@ -1,1 +1,25 @@
 """Networks h(x, theta) that split into features(x) and head(features, theta)."""
+
+from keepscore.networks.base import Network, Scaled, count_weights, is_weight, log_ratio, split
+from keepscore.networks.catalogue import FAMILIES, describe, names, rebuild, resolve, standardise
+from keepscore.networks.image import ImageNetwork
+from keepscore.networks.mlp import MLP
+from keepscore.networks.sequence import SequenceNetwork
+
+__all__ = [
+    "FAMILIES",
+    "MLP",
+    "ImageNetwork",
+    "Network",
+    "Scaled",
+    "SequenceNetwork",
+    "count_weights",
+    "describe",
+    "is_weight",
+    "log_ratio",
+    "names",
+    "rebuild",
+    "resolve",
+    "split",
+    "standardise",
+]

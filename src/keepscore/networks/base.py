@@ -1,0 +1,68 @@
+"""What a network is here, and the parts of it that are trained.
+
+    features(x)             (b, *x_shape) -> (b, f)    once for each x
+    head(features, theta)   (b, f), (b, d) -> (b,)     once for each pair; row i from row i only
+
+h(x, theta) = head(features(x), theta) estimates log p(x | theta) / p(x). Any Equinox module with
+these two methods will do. Its JAX arrays are weights and are trained; NumPy arrays in it are
+constants and are not.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Protocol, runtime_checkable
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+from numpy.typing import NDArray
+
+
+@runtime_checkable
+class Network(Protocol):
+    """See the top of this file."""
+
+    def features(self, x: Any) -> Any: ...
+    def head(self, features: Any, theta: Any) -> Any: ...
+
+
+def is_weight(leaf: Any) -> bool:
+    """Whether a leaf of a network is trained."""
+    return isinstance(leaf, jax.Array) and jnp.issubdtype(leaf.dtype, jnp.inexact)
+
+
+def split(network: Any) -> tuple[Any, Any]:
+    """(weights, rest): two trees that `eqx.combine` puts together again."""
+    return eqx.partition(network, is_weight)
+
+
+def count_weights(network: Any) -> int:
+    """Number of trained parameters."""
+    return sum(leaf.size for leaf in jax.tree.leaves(eqx.filter(network, is_weight)))
+
+
+def log_ratio(network: Network, theta: Float[Array, "b d"], x: Array) -> Float[Array, " b"]:
+    """h(x, theta), pairs row by row."""
+    return network.head(network.features(x.astype(jnp.float32)), theta)
+
+
+class Scaled(eqx.Module):
+    """A network fed standardised x and theta.
+
+    h(x, theta) = network((x - x_mean) / x_sd, (theta - theta_mean) / theta_sd) is a function of the
+    working theta: its score is taken of the composition, so the factor 1 / theta_sd is in it.
+    """
+
+    network: Any
+    x_mean: NDArray[np.float32]
+    x_sd: NDArray[np.float32]
+    theta_mean: NDArray[np.float32]
+    theta_sd: NDArray[np.float32]
+
+    def features(self, x: Float[Array, "b ..."]) -> Float[Array, "b f"]:
+        return self.network.features((x - self.x_mean) / self.x_sd)
+
+    def head(self, features: Float[Array, "b f"], theta: Float[Array, "b d"]) -> Float[Array, " b"]:
+        return self.network.head(features, (theta - self.theta_mean) / self.theta_sd)

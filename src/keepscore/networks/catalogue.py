@@ -1,0 +1,197 @@
+"""Networks by name, and the plain data that rebuilds one.
+
+A name is a size ("30k"), or a family and a size ("mlp-30k"). A size alone takes the family that
+fits what the data declare about themselves: "markov" the sequence network, "stationary-field" the
+image network, anything else the MLP.
+
+A description is JSON: family, layer widths, x_shape, d and whether inputs are scaled. It holds no
+code; a network of a user's own class is only described by that class's name, and whoever loads it
+must bring an instance.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from keepscore.errors import DtypeError, FormatError, MissingError, ShapeError, unknown_name
+from keepscore.networks import image, mlp, sequence
+from keepscore.networks.base import Network, Scaled, is_weight
+
+
+@dataclass(frozen=True)
+class Family:
+    """A network class that is built as `build(x_shape, d, key, **widths)`, and its named sizes."""
+
+    build: Callable[..., Any]
+    sizes: Mapping[str, Mapping[str, Any]]
+
+
+FAMILIES: dict[str, Family] = {
+    "sequence": Family(sequence.SequenceNetwork, sequence.SIZES),
+    "image": Family(image.ImageNetwork, image.SIZES),
+    "mlp": Family(mlp.MLP, mlp.SIZES),
+}
+FAMILY_OF_STRUCTURE = {"markov": "sequence", "stationary-field": "image"}
+LARGEST_WIDTH = 1 << 16
+
+
+def names(family: str | None = None) -> tuple[str, ...]:
+    """Sizes of a family, or every full name."""
+    if family is not None:
+        return tuple(FAMILIES[family].sizes)
+    return tuple(f"{name}-{size}" for name, one in FAMILIES.items() for size in one.sizes)
+
+
+def resolve(
+    network: Any, x_shape: Sequence[int], d: int, structure: str | None, key: jax.Array
+) -> Network:
+    """A network for such data, from a name, a module, or a function of a key that makes one."""
+    if isinstance(network, str):
+        family, size = _parse(network, structure)
+        built = FAMILIES[family].build(tuple(x_shape), d, key, **FAMILIES[family].sizes[size])
+    elif isinstance(network, Network) and not isinstance(network, type):
+        built = network
+    elif callable(network):
+        built = network(key)
+    else:
+        raise DtypeError(
+            "network must be a size such as '30k', an Equinox module with features(x) and "
+            f"head(features, theta), or a function of a key that makes one; got {network!r}."
+        )
+    require_network(built, x_shape, d)
+    return built
+
+
+def require_network(network: Any, x_shape: Sequence[int], d: int) -> None:
+    """Check the two methods and the shapes they give, without computing anything."""
+    for method in ("features", "head"):
+        if not callable(getattr(network, method, None)):
+            raise MissingError(
+                f"A network needs features(x) and head(features, theta); "
+                f"{type(network).__name__} has no {method}."
+            )
+    b = 3
+    x = jax.ShapeDtypeStruct((b, *x_shape), jnp.float32)
+    theta = jax.ShapeDtypeStruct((b, d), jnp.float32)
+    features = _traced(network.features, "features(x)", x)
+    if len(features.shape) != 2 or features.shape[0] != b:
+        raise ShapeError(f"features(x) must give (b, f); for b = {b} it gave {features.shape}.")
+    logits = _traced(network.head, "head(features, theta)", features, theta)
+    if logits.shape != (b,):
+        raise ShapeError(
+            f"head(features, theta) must give (b,), one logit a row; "
+            f"for b = {b} it gave {logits.shape}."
+        )
+
+
+def standardise(network: Any, x: np.ndarray, low: np.ndarray, high: np.ndarray) -> Scaled:
+    """Scale x by its moments (vectors entry by entry, sequences by channel, fields as a whole) and
+    theta by its training box."""
+    axes = {2: (0,), 3: (0, 1)}.get(x.ndim, tuple(range(x.ndim)))
+    if isinstance(network, image.ImageNetwork):
+        axes = tuple(range(x.ndim))
+    values = np.asarray(x, dtype=np.float64)
+    sd = values.std(axis=axes)
+    return Scaled(
+        network,
+        np.asarray(values.mean(axis=axes), np.float32),
+        np.asarray(np.where(sd > 0, sd, 1.0), np.float32),
+        np.asarray((low + high) / 2, np.float32),
+        np.asarray(
+            (high - low) / np.sqrt(12), np.float32
+        ),  # the standard deviation of a uniform draw
+    )
+
+
+def describe(network: Any, x_shape: Sequence[int], d: int) -> dict[str, Any]:
+    """Plain data about a network; `rebuild` makes the same one, with other weights."""
+    scaled = isinstance(network, Scaled)
+    inner = network.network if scaled else network
+    base: dict[str, Any] = {"x_shape": list(x_shape), "d": d}
+    if scaled:
+        base["scaled"] = list(np.shape(network.x_mean))  # the axes of x that have a scale each
+    for name, family in FAMILIES.items():
+        if type(inner) is family.build:
+            return {**base, "family": name, "widths": inner.settings()}
+    kind = type(inner)
+    return {**base, "family": "user", "class": f"{kind.__module__}.{kind.__qualname__}"}
+
+
+def rebuild(description: Mapping[str, Any], module: Any = None) -> Any:
+    """The network of a description, its arrays as shapes only; `module` for a user's own class."""
+    shape, d = description.get("x_shape"), description.get("d")
+    if not isinstance(shape, list) or not _whole(shape) or not isinstance(d, int) or not _whole(d):
+        raise FormatError("The description of the network has no valid x_shape and d.")
+    if description.get("family") == "user":
+        if module is None:
+            raise MissingError(
+                f"This surrogate has a network of the class {description.get('class')!r}, which is "
+                "never imported on its own. Pass an instance: ks.load(path, network=...)."
+            )
+        require_network(module, shape, d)
+        network = jax.tree.map(
+            lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype) if is_weight(leaf) else leaf,
+            module,
+        )
+    else:
+        network = _skeleton(description, shape, d)
+    if "scaled" not in description:
+        return network
+    axes = description["scaled"]
+    if not isinstance(axes, list) or axes != list(shape)[len(shape) - len(axes) :]:
+        raise FormatError(f"The scale of x has the axes {axes}, which do not fit x {shape}.")
+    of_x, of_theta = np.zeros(axes, np.float32), np.zeros(d, np.float32)
+    return Scaled(network, of_x, of_x, of_theta, of_theta)
+
+
+def _skeleton(description: Mapping[str, Any], shape: Sequence[int], d: int) -> Any:
+    family, widths = description.get("family"), description.get("widths")
+    if family not in FAMILIES:
+        raise FormatError(
+            f"Unknown network family {family!r}; this version knows {', '.join(FAMILIES)}."
+        )
+    if not isinstance(widths, dict) or not all(_whole(v) for v in widths.values()):
+        raise FormatError("The description of the network has no valid layer widths.")
+    build = FAMILIES[family].build
+    try:
+        return eqx.filter_eval_shape(lambda: build(tuple(shape), d, jax.random.key(0), **widths))
+    except (TypeError, IndexError, ValueError) as error:
+        raise FormatError(f"The description of the network makes no network: {error}") from None
+
+
+def _whole(values: Any) -> bool:
+    if isinstance(values, int):
+        return 0 < values <= LARGEST_WIDTH
+    return (
+        isinstance(values, list)
+        and 0 < len(values) <= 64
+        and all(type(v) is int and 0 < v <= LARGEST_WIDTH for v in values)
+    )
+
+
+def _parse(name: str, structure: str | None) -> tuple[str, str]:
+    family, _, size = name.lower().rpartition("-")
+    if not family:
+        family = FAMILY_OF_STRUCTURE.get(structure or "", "mlp")
+    if family not in FAMILIES:
+        raise unknown_name("network", name, names())
+    if size not in FAMILIES[family].sizes:
+        raise unknown_name(f"size of the {family} network", size, names(family))
+    return family, size
+
+
+def _traced(function: Callable[..., Any], what: str, *arguments: Any) -> Any:
+    try:
+        return eqx.filter_eval_shape(function, *arguments)
+    except (TypeError, ValueError) as error:
+        shapes = ", ".join(str(a.shape) for a in arguments)
+        raise ShapeError(
+            f"The network's {what} fails on arrays of shape {shapes}: {error}"
+        ) from None

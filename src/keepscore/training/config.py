@@ -1,0 +1,88 @@
+"""Settings of a training run, and the paper's as named presets."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+
+from keepscore.checks import require_count
+from keepscore.errors import DomainError, unknown_name
+
+# Data set size -> epochs before patience may end a run.
+MINIMUM_EPOCHS = ((30_000, 40), (100_000, 30), (300_000, 20), (1_000_000, 10))
+PAPER_LEARNING_RATES = {"sis": 1e-3, "gaussian": 1e-3, "student-t": 3e-3}
+# What may differ between a run and its resumption: none of it changes a number.
+FREE_SETTINGS = ("checkpoint_minutes", "memory_budget")
+
+
+@dataclass(frozen=True)
+class TrainConfig:
+    """How to train. Adam at a fixed rate, early stopping on validation BCE, best epoch kept.
+
+    min_epochs: None takes the paper's by data set size (40 at 30,000 down to 10 at 1,000,000).
+    Training stops once there were that many epochs and `patience` of them brought no better
+    validation BCE, or at max_epochs.
+    weight_decay: added to the gradient as an L2 term, as `torch.optim.Adam` does.
+    members: networks trained at once from different starts and orders, averaged by the surrogate.
+    symmetries: apply a random declared symmetry to each sample, x, theta and score together.
+    scale_inputs: standardise x and theta inside the network.
+    validation_fraction: of the rows held out when no validation set is given.
+    checkpoint_minutes: time between checkpoints within an epoch.
+    memory_budget: bytes of x beyond which a data set on disk is streamed instead of loaded.
+    devices: number of JAX devices to split each batch over; None takes all.
+    """
+
+    batch_size: int = 64
+    learning_rate: float = 1e-3
+    weight_decay: float = 1e-6
+    min_epochs: int | None = None
+    patience: int = 5
+    max_epochs: int = 500
+    seed: int = 0
+    members: int = 1
+    symmetries: bool = False
+    scale_inputs: bool = True
+    validation_fraction: float = 0.1
+    checkpoint_minutes: float = 5.0
+    memory_budget: int = 4 << 30
+    devices: int | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("batch_size", "patience", "max_epochs", "members", "memory_budget"):
+            require_count(getattr(self, name), name)
+        require_count(self.seed, "seed", minimum=0)
+        for name in ("min_epochs", "devices"):
+            if getattr(self, name) is not None:
+                require_count(getattr(self, name), name)
+        positive = ("learning_rate", "checkpoint_minutes")
+        for name in (*positive, "weight_decay"):
+            value = getattr(self, name)
+            if not math.isfinite(value) or value < 0 or (name in positive and value == 0):
+                raise DomainError(f"{name} must be positive and finite; got {value!r}.")
+        if not 0 < self.validation_fraction < 1:
+            raise DomainError(
+                f"validation_fraction must lie between 0 and 1; got {self.validation_fraction!r}."
+            )
+
+    @classmethod
+    def paper(cls, case: str, **changes: Any) -> TrainConfig:
+        """The paper's settings for "sis", "gaussian" or "student-t": inputs are not scaled."""
+        if case not in PAPER_LEARNING_RATES:
+            raise unknown_name("case of the paper", case, PAPER_LEARNING_RATES)
+        settings = {"learning_rate": PAPER_LEARNING_RATES[case], "scale_inputs": False}
+        return cls(**{**settings, **changes})
+
+    def epochs_at_least(self, n: int) -> int:
+        """min_epochs, or the paper's for n rows, between its sizes in proportion to log n."""
+        if self.min_epochs is not None:
+            return min(self.min_epochs, self.max_epochs)
+        sizes, epochs = zip(*MINIMUM_EPOCHS, strict=True)
+        found = round(float(np.interp(math.log(n), np.log(sizes), epochs)))
+        return min(found, self.max_epochs)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data for a run's record."""
+        return asdict(self)

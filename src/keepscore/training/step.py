@@ -1,0 +1,134 @@
+"""Algorithm 1: one batch, one update of the weights, and now and then one value of alpha.
+
+    Y = 1 pairs (x_i, theta_i), Y = 0 pairs (x_i, theta_pi(i)) with pi(i) uniform on all rows
+    weights <- Adam step on grad(L_BCE + sum_k alpha_k L_k)
+    every T_alpha batches: alpha' = ||grad L_BCE|| / ||grad L_Score||, alpha = f_H(alpha' so far)
+
+x_i is embedded once for both classes and the score. The paper writes the update of alpha after that
+of the weights; both gradients are taken here at the weights the batch was computed with, since
+together they are the update itself: an update of alpha costs one more reverse pass, 1 batch in 64.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import optax
+
+from keepscore.losses import (
+    ASA,
+    AlphaHistory,
+    Loss,
+    cross_entropy,
+    empty_history,
+    network_score,
+    norm,
+    recency_weighted,
+    remember,
+    score_loss,
+)
+
+Array = jax.Array
+
+
+class Member(NamedTuple):
+    """What one network carries from batch to batch."""
+
+    weights: Any
+    optimizer: Any
+    alpha: Array
+    history: AlphaHistory
+
+
+class Batch(NamedTuple):
+    """x (b, *x_shape), theta (b, d), score (b, d) or None, and other thetas (k, b, d) for Y = 0."""
+
+    x: Array
+    theta: Array
+    score: Array | None
+    other: Array
+
+
+Losses = tuple[Array, Array]
+Objective = Callable[[Any, Batch], Losses]
+
+
+def objective(rest: Any, loss: Loss, epsilon: Array | None = None) -> Objective:
+    """weights, batch -> (L_BCE, (L_1, ..., L_d)); `rest` is the network without its weights."""
+
+    def losses(weights: Any, batch: Batch) -> Losses:
+        network = eqx.combine(weights, rest)
+        features = network.features(batch.x)
+
+        def head(theta: Array) -> Array:
+            return network.head(features, theta)
+
+        if not isinstance(loss, ASA):
+            h = jax.vmap(head)(jnp.concatenate([batch.theta[None], batch.other]))
+            return cross_entropy(h[0], h[1:]), jnp.zeros(batch.theta.shape[1])
+        assert batch.score is not None
+        h_own, score = network_score(
+            network.head, features, batch.theta, loss.network_score, epsilon
+        )
+        h_other = jax.vmap(head)(batch.other)
+        return cross_entropy(h_own, h_other), score_loss(score, batch.score)
+
+    return losses
+
+
+def start(weights: Any, optimizer: optax.GradientTransformation, loss: Loss, d: int) -> Member:
+    """The state before the first batch: alpha = 0, no history."""
+    components = d if isinstance(loss, ASA) and loss.per_parameter else 1
+    length = loss.history if isinstance(loss, ASA) else 1
+    history = empty_history(length, components)
+    return Member(weights, optimizer.init(weights), jnp.zeros(components), history)
+
+
+def step(
+    member: Member,
+    batch: Batch,
+    t: Array,
+    losses: Objective,
+    loss: Loss,
+    optimizer: optax.GradientTransformation,
+) -> tuple[Member, Losses]:
+    """Batch number t (from 1): the new state, and the losses at the weights before it."""
+
+    def joint(weights: Any) -> tuple[Any, Losses, Array, AlphaHistory]:
+        def total(w: Any) -> tuple[Array, Losses]:
+            bce, score = losses(w, batch)
+            return bce + jnp.sum(member.alpha * score), (bce, score)
+
+        (_, values), gradient = jax.value_and_grad(total, has_aux=True)(weights)
+        return gradient, values, member.alpha, member.history
+
+    def separate(weights: Any) -> tuple[Any, Losses, Array, AlphaHistory]:
+        assert isinstance(loss, ASA)
+        (bce, score), pull = jax.vjp(lambda w: losses(w, batch), weights)
+        (g_bce,) = pull((jnp.ones_like(bce), jnp.zeros_like(score)))
+        # One row for each alpha: all parameters together, or each by itself.
+        rows = jnp.eye(len(score)) if loss.per_parameter else jnp.ones((1, len(score)))
+        g_score = jax.vmap(lambda row: pull((jnp.zeros_like(bce), row))[0])(rows)
+        gradient = jax.tree.map(
+            lambda b, s: b + jnp.tensordot(member.alpha, s, axes=1), g_bce, g_score
+        )
+        ratio = norm(g_bce) / jax.vmap(norm)(g_score)
+        history = remember(member.history, ratio, t)
+        return gradient, (bce, score), recency_weighted(history, loss.decay), history
+
+    if isinstance(loss, ASA):
+        due = t % loss.update_every == 0
+        gradient, values, alpha, history = jax.lax.cond(due, separate, joint, member.weights)
+    else:
+        gradient, values, alpha, history = joint(member.weights)
+    change, state = optimizer.update(gradient, member.optimizer, member.weights)
+    return Member(optax.apply_updates(member.weights, change), state, alpha, history), values
+
+
+def adam(learning_rate: float, weight_decay: float) -> optax.GradientTransformation:
+    """Adam with an L2 term in the gradient, as in `torch.optim.Adam(weight_decay=...)`."""
+    return optax.chain(optax.add_decayed_weights(weight_decay), optax.adam(learning_rate))

@@ -1,0 +1,241 @@
+"""`train`: a data set in, a surrogate out."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import warnings
+from pathlib import Path
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from keepscore import networks
+from keepscore.checks import require_count
+from keepscore.errors import DomainError, DtypeError, KeepscoreWarning, ShapeError
+from keepscore.files import make_folder
+from keepscore.losses import ASA, BCE, Loss, Perturbation, loss_to_dict, search_epsilon
+from keepscore.losses.score import TOLERANCE
+from keepscore.training import history
+from keepscore.training.checkpoint import Position, read_checkpoint
+from keepscore.training.config import FREE_SETTINGS, TrainConfig
+from keepscore.training.devices import placement
+from keepscore.training.epoch import runner, symmetry_maps
+from keepscore.training.feed import (
+    Feed,
+    Rows,
+    fingerprint,
+    hold_out,
+    open_rows,
+    resident_tables,
+    x_sample,
+)
+from keepscore.training.loop import Diverged, Engine, Progress, fit
+from keepscore.training.step import adam, objective, start
+from keepscore.training.validation import validator
+
+EPSILON_BATCHES = 8
+
+
+def train(
+    data: Any,
+    validation: Any = None,
+    network: Any = "30k",
+    loss: Loss | None = None,
+    config: TrainConfig | None = None,
+    path: str | os.PathLike[str] | None = None,
+    resume: bool = True,
+    progress: bool | None = None,
+) -> Any:
+    """Train a network on a data set and return it as a `Surrogate`.
+
+    data, validation: from `ks.simulate`; without validation data, a part of `data` is held out
+    (config.validation_fraction). network: a size ("30k"), a family and size ("mlp-30k"), an
+    Equinox module with features(x) and head(features, theta), or a function of a JAX key that makes
+    one. loss: ASA() (default, needs scores) or BCE(). config: a `TrainConfig`.
+    path: folder for checkpoints, history and the surrogate. A run found there is continued exactly
+    where it was (or its result returned if it had finished), unless resume=False.
+    progress: show a bar; by default only on a terminal.
+
+    SIGTERM writes a checkpoint and raises `Interrupted`, which exits with code 75.
+    """
+    loss = ASA() if loss is None else loss
+    config = TrainConfig() if config is None else config
+    _require_kinds(loss, config)
+    rows, held = _rows(data, validation, loss, config)
+    built, weights, rest = _networks(network, rows, data, config)
+    folder = None if path is None else make_folder(path)
+    settings = {
+        "config": {k: v for k, v in config.to_dict().items() if k not in FREE_SETTINGS},
+        "loss": loss_to_dict(loss),
+        "network": networks.describe(built, data.x.shape[1:], data.space.d),
+        "data": fingerprint(rows),
+        "validation": fingerprint(held),
+    }
+    engine, state, found = _engine(rows, held, weights, rest, loss, config, settings, folder)
+    begun = Progress(state, weights, Position())
+    if folder is not None and resume:
+        earlier = read_checkpoint(folder, state, weights, settings)
+        begun = begun if earlier is None else Progress(*earlier)
+    if not begun.position.records:
+        begun.position.records.append(_first_record(engine, built, found))
+
+    def surrogate() -> Any:
+        return _surrogate(built, begun, data, settings)
+
+    try:
+        fit(engine, begun, progress)
+    except Diverged as error:
+        error.surrogate = surrogate() if begun.position.best_epoch else None
+        raise
+    result = surrogate()
+    if folder is not None:
+        result.save(folder)
+    return result
+
+
+def _require_kinds(loss: Any, config: Any) -> None:
+    if not isinstance(loss, (ASA, BCE)):
+        raise DtypeError(f"loss must be ks.ASA() or ks.BCE(); got {loss!r}.")
+    if not isinstance(config, TrainConfig):
+        raise DtypeError(f"config must be a ks.TrainConfig; got {config!r}.")
+
+
+def _rows(data: Any, validation: Any, loss: Loss, config: TrainConfig) -> tuple[Rows, Rows]:
+    budget = config.memory_budget
+    rows = open_rows(data, None, loss.uses_scores, budget)
+    if validation is None:
+        if len(rows) < 2:
+            raise DomainError(f"Cannot hold out validation rows from {len(rows)} row(s).")
+        own, held = hold_out(len(rows), config.validation_fraction, config.seed)
+        return (
+            open_rows(data, own, loss.uses_scores, budget),
+            open_rows(data, held, False, budget),
+        )
+    held_rows = open_rows(validation, None, False, budget)
+    if validation.x.shape[1:] != data.x.shape[1:] or validation.space != data.space:
+        raise ShapeError("Validation and training data must have the same x_shape and space.")
+    require_count(len(held_rows), "rows of validation data")
+    return rows, held_rows
+
+
+def _networks(network: Any, rows: Rows, data: Any, config: TrainConfig) -> tuple[Any, Any, Any]:
+    """One network as an example, the weights of all members, and what is not weights."""
+    x_shape, d = data.x.shape[1:], data.space.d
+
+    def make(key: jax.Array) -> Any:
+        return networks.resolve(network, x_shape, d, data.structure, key)
+
+    key = jax.random.key(config.seed)
+    if config.members > 1 and not isinstance(network, str) and make(key) is network:
+        raise DomainError(
+            "All members would start from the same weights. Pass a function of a key that makes "
+            "the network, e.g. network=lambda key: MyNetwork(key)."
+        )
+    keys = jax.random.split(key, config.members)
+    many = [make(k) for k in keys]
+    built = many[0]
+    if config.scale_inputs:
+        box = data.space.box("train")
+        many = [networks.standardise(one, x_sample(rows), *box) for one in many]
+        built = many[0]
+    weights, rest = networks.split(built)
+    if config.members > 1:
+        every = [networks.split(one)[0] for one in many]
+        weights = jax.tree.map(lambda *leaves: jnp.stack(leaves), *every)
+    return built, weights, rest
+
+
+def _engine(
+    rows: Rows,
+    held: Rows,
+    weights: Any,
+    rest: Any,
+    loss: Loss,
+    config: TrainConfig,
+    settings: dict[str, Any],
+    folder: Path | None,
+) -> tuple[Engine, Any, Perturbation | None]:
+    data, d = rows.data, rows.theta.shape[1]
+    place, shard, _ = placement(config.devices, config.batch_size)
+    maps = None
+    if config.symmetries:
+        maps = symmetry_maps(data.symmetries, int(np.prod(data.x.shape[1:])), d)
+    choices = 0 if maps is None else len(maps.sign)
+    feed = Feed(rows, config.batch_size, loss.negatives, config.members, config.seed, choices)
+    found = _perturbation(feed, weights, rest, loss)
+    epsilon = None if found is None else jnp.asarray(found.epsilon, jnp.float32)
+    losses = objective(rest, loss, epsilon)
+    optimizer = adam(config.learning_rate, config.weight_decay)
+    run = runner(losses, loss, optimizer, config.members, maps, shard)
+
+    def begin(w: Any) -> Any:
+        return start(w, optimizer, loss, d)
+
+    state = begin(weights) if config.members == 1 else jax.vmap(begin)(weights)
+    validate = validator(rest, held, config.seed, config.members, place)
+    engine = Engine(
+        feed, resident_tables(rows, place), run, validate, place, config,
+        loss.uses_scores, settings, folder,
+    )  # fmt: skip
+    return engine, jax.tree.map(place, state), found
+
+
+def _perturbation(feed: Feed, weights: Any, rest: Any, loss: Loss) -> Perturbation | None:
+    """The sizes for finite differences, on the first batches until one meets the tolerance."""
+    if not isinstance(loss, ASA) or loss.network_score != "finite-difference":
+        return None
+    one = weights if feed.members == 1 else jax.tree.map(lambda w: w[0], weights)
+    network = eqx.combine(one, rest)
+    best: Perturbation | None = None
+    for index in feed.orders(1)[0, :EPSILON_BATCHES]:
+        x, _ = feed.rows.fetch(index.astype(np.int64))
+        features = network.features(jnp.asarray(x, jnp.float32))
+        found = search_epsilon(network.head, features, jnp.asarray(feed.rows.theta[index]))
+        if best is None or max(found.error) < max(best.error):
+            best = found
+        if best.reached:
+            return best
+    assert best is not None
+    warnings.warn(
+        f"No finite-difference step comes within {TOLERANCE:.0%} of the exact network score: the "
+        f"best, {best.epsilon}, is off by up to {max(best.error):.1%}. ASA(network_score="
+        "'autodiff') is exact and costs no more.",
+        KeepscoreWarning,
+        stacklevel=4,
+    )
+    return best
+
+
+def _first_record(engine: Engine, built: Any, found: Perturbation | None) -> dict[str, Any]:
+    record = {
+        "event": "start",
+        "settings": engine.settings,
+        "versions": history.versions(),
+        "weights": networks.count_weights(built),
+        "rows": len(engine.feed.rows),
+        "steps_per_epoch": engine.feed.steps,
+        "min_epochs": engine.min_epochs,
+        "streamed": engine.feed.rows.streamed,
+        "devices": len(jax.devices()) if engine.config.devices is None else engine.config.devices,
+    }
+    if found is not None:
+        record["epsilon"] = {"value": list(found.epsilon), "worst_error": list(found.error)}
+    return record
+
+
+def _surrogate(built: Any, progress: Progress, data: Any, settings: dict[str, Any]) -> Any:
+    # The surrogate's room lies above this one, so its name is looked up when it is needed.
+    surrogate = importlib.import_module("keepscore.surrogate").Surrogate
+    _, rest = networks.split(built)
+    return surrogate(
+        network=eqx.combine(jax.tree.map(jnp.asarray, progress.best), rest),
+        space=data.space,
+        x_shape=tuple(int(s) for s in data.x.shape[1:]),
+        members=settings["config"]["members"],
+        provenance={"training": settings, "data": dict(data.provenance)},
+        history=tuple(progress.position.records),
+    )
