@@ -1,1 +1,19 @@
 """The configurations of the paper as data, and the sweep that runs them."""
+
+from keepscore.experiments.cases import CASES, PROFILES, Cell, Plan, find_cases, find_plan
+from keepscore.experiments.results import Result, load_exact, load_results, summary_frame
+from keepscore.experiments.sweep import reproduce
+
+__all__ = [
+    "CASES",
+    "PROFILES",
+    "Cell",
+    "Plan",
+    "Result",
+    "find_cases",
+    "find_plan",
+    "load_exact",
+    "load_results",
+    "reproduce",
+    "summary_frame",
+]

@@ -1,0 +1,138 @@
+"""One cell: train, test, write its JSON. What it needs it finds or makes; where it was killed it
+goes on, and ends with the same numbers (the times alone differ)."""
+
+from __future__ import annotations
+
+import os
+import platform
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from keepscore.data.provenance import environment
+from keepscore.evaluation import etest, ltest
+from keepscore.evaluation.estimate import stratified_mean
+from keepscore.experiments.cases import Cell, Plan
+from keepscore.experiments.examples import example_data
+from keepscore.experiments.inputs import Workspace, example_group, example_surface
+from keepscore.experiments.results import EXACT, FORMAT, Result, write_result
+from keepscore.files import make_folder, write_json
+
+
+def run_cell(cell: Cell, plan: Plan, path: Path) -> Result:
+    """Train and test one cell; its result is on disk when this returns."""
+    from keepscore.losses import ASA, BCE
+    from keepscore.training import TrainConfig, train
+
+    workspace = Workspace(path, cell.case)
+    workspace.make()
+    model = workspace.model()
+    clock = _Clock()
+    surrogate = train(
+        workspace.data(cell, plan, "train"),
+        workspace.data(cell, plan, "validation"),
+        network=cell.network,
+        loss=ASA() if cell.loss == "asa" else BCE(),
+        config=TrainConfig.paper(cell.case, seed=cell.seed, **plan.training),
+        path=workspace.checkpoints(cell),
+    )
+    clock.lap("train")
+    losses = ltest(surrogate, model, test_set=workspace.ltest(plan))
+    clock.lap("ltest")
+    inference = etest(surrogate, model, test_set=workspace.etest(plan))
+    clock.lap("etest")
+    sizes = plan.evaluation
+    group = surrogate.given(example_group(cell.case, sizes.size))
+    content = {
+        "settings": plan.settings(),
+        "training": training_summary(surrogate.history),
+        "ltest": losses.to_dict(),
+        "etest": inference.to_dict(),
+        "surface": example_surface(cell.case, group, sizes.surface),
+        "seconds": clock.laps,
+        "environment": _environment(surrogate.history),
+    }
+    return write_result(path, cell, content)
+
+
+def write_exact(case: str, plan: Plan, path: Path) -> None:
+    """What the exact likelihood says of the test groups and the example: one file a case."""
+    workspace = Workspace(path, case)
+    workspace.make()
+    clock = _Clock()
+    tests = workspace.etest(plan)
+    clock.lap("etest")
+    workspace.ltest(plan)
+    clock.lap("ltest")
+    exact, model, sizes = tests.exact, workspace.model(), plan.evaluation
+    group = model.given(example_group(case, sizes.size))
+    make_folder(path / case)
+    write_json(
+        path / case / EXACT,
+        {
+            "format": FORMAT,
+            "case": case,
+            "settings": plan.settings(),
+            "names": list(model.space.working_names),
+            "coverage": stratified_mean(exact.covered.astype(float)).to_dict(),
+            "volume": stratified_mean(exact.volume).to_dict(),
+            "sets_cut": exact.cut,
+            "by_theta": {
+                "theta": np.round(tests.theta, 6).tolist(),
+                "coverage": np.round(exact.covered.mean(axis=1), 4).tolist(),
+                "volume": np.round(exact.volume.mean(axis=1), 6).tolist(),
+            },
+            "null": np.round(np.sort(exact.statistic, axis=None), 3).tolist(),
+            "surface": example_surface(case, group, sizes.surface),
+            "examples": example_data(case),
+            "seconds": clock.laps,
+            "environment": _environment(()),
+        },
+    )
+
+
+def training_summary(history: Any) -> dict[str, Any]:
+    """Times and the course of a run. A step's time is the median over epochs but the first, which
+    also compiles; totals are all seconds of training, without validation and loading."""
+    start = next(r for r in history if r["event"] == "start")
+    epochs = [r for r in history if r["event"] == "epoch"]
+    best = epochs[-1]["best_epoch"]
+    seconds = np.cumsum([r["seconds"] for r in epochs])
+    steps = [r["ms_per_step"] for r in epochs]
+    return {
+        "epochs": len(epochs),
+        "best_epoch": best,
+        "weights": start["weights"],
+        "batches": epochs[-1]["batches"],
+        "seconds_per_step": float(np.median(steps[1:] or steps)) / 1e3,
+        "seconds_total": float(seconds[-1]),
+        "seconds_to_best": float(seconds[best - 1]),
+        "best_validation_bce": min(r["validation_bce"] for r in epochs),
+        "alpha": [round(float(r["alpha"]), 6) for r in epochs if "alpha" in r],
+        "curve": {
+            "of": "validation",
+            "seconds": np.round(seconds, 3).tolist(),
+            "bce": [round(float(r["validation_bce"]), 6) for r in epochs],
+            "best": best - 1,
+        },
+    }
+
+
+class _Clock:
+    """Seconds of each part."""
+
+    def __init__(self) -> None:
+        self.laps: dict[str, float] = {}
+        self.last = time.perf_counter()
+
+    def lap(self, name: str) -> None:
+        now = time.perf_counter()
+        self.laps[name], self.last = round(now - self.last, 3), now
+
+
+def _environment(history: Any) -> dict[str, Any]:
+    versions = [r["versions"] for r in history if r["event"] == "start"]
+    machine = {"machine": platform.machine(), "system": platform.system(), "cores": os.cpu_count()}
+    return {**environment(), **(versions[0] if versions else {}), **machine}

@@ -1,0 +1,141 @@
+"""Results on disk: one JSON file a cell, one for what is exact; read back as records and tables.
+
+<path>/<case>/<key>.json     cell, settings, training, ltest, etest, surface, environment
+<path>/<case>/exact.json     exact null statistics and sets, example surface and example data
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from keepscore.errors import FormatError, MismatchError
+from keepscore.evaluation.estimate import Estimate
+from keepscore.experiments.cases import CASES, Cell
+from keepscore.files import make_folder, read_json, write_json
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+FORMAT = 1
+EXACT = "exact.json"
+TIMES = ("seconds_per_step", "seconds_total", "seconds_to_best")
+
+
+@dataclass(frozen=True)
+class Result:
+    """A finished cell."""
+
+    cell: Cell
+    content: Mapping[str, Any]
+
+    def metrics(self) -> dict[str, Estimate]:
+        """Every metric of both tests, and the training times (which have no Monte Carlo error)."""
+        found = {}
+        for test in ("ltest", "etest"):
+            for name, entry in self.content[test]["metrics"].items():
+                found[name] = Estimate(entry["value"], entry["se"])
+        for name in TIMES:
+            found[name] = Estimate(self.content["training"][name], 0.0)
+        return found
+
+    def metric(self, name: str) -> Estimate:
+        return self.metrics()[name]
+
+
+def cell_file(path: Path, cell: Cell) -> Path:
+    return path / cell.case / f"{cell.key}.json"
+
+
+def write_result(path: Path, cell: Cell, content: Mapping[str, Any]) -> Result:
+    """Store a finished cell, whole or not at all."""
+    make_folder(path / cell.case)
+    whole = {"format": FORMAT, "cell": asdict(cell), **content}
+    write_json(cell_file(path, cell), whole)
+    return Result(cell, whole)
+
+
+def read_result(file: Path) -> Result:
+    """A stored cell, or a typed error that names the file."""
+    content = read_json(file)
+    if content.get("format") != FORMAT:
+        raise FormatError(
+            f"{file} has format {content.get('format')!r}; this version reads {FORMAT}."
+        )
+    try:
+        cell = Cell(**content["cell"])
+        result = Result(cell, content)
+        result.metrics()
+    except (KeyError, TypeError) as error:
+        raise FormatError(f"{file} is not the result of a cell: {error}.") from None
+    return result
+
+
+def require_same_settings(result: Result, settings: Mapping[str, Any], file: Path) -> Result:
+    """Refuse to mix results of different test sizes or training settings in one folder."""
+    there = result.content.get("settings", {})
+    differing = [
+        f"{part}.{key}: {there.get(part, {}).get(key)!r} there, {values.get(key)!r} here"
+        for part, values in settings.items()
+        for key in sorted({*there.get(part, {}), *values})
+        if there.get(part, {}).get(key) != values.get(key)
+    ]
+    if differing:
+        raise MismatchError(
+            f"{file} was computed with other settings ({'; '.join(differing)}). "
+            "Use another folder for this profile, or delete the file."
+        )
+    return result
+
+
+def load_results(path: Path, case: str) -> list[Result]:
+    """All finished cells of a case, in a fixed order; none if there is no folder."""
+    files = sorted((path / case).glob("*.json"))
+    found = [read_result(file) for file in files if file.name != EXACT]
+    order = CASES[case].networks
+    return sorted(found, key=lambda r: (order.index(r.cell.network), r.cell))
+
+
+def load_exact(path: Path, case: str) -> dict[str, Any] | None:
+    """What is exact in a case, or None if it was not run."""
+    file = path / case / EXACT
+    return read_json(file) if file.exists() else None
+
+
+def find(results: list[Result], **wanted: Any) -> list[Result]:
+    """The results whose cell has these values, e.g. network="30k", loss="asa"."""
+    return [r for r in results if all(getattr(r.cell, k) == v for k, v in wanted.items())]
+
+
+def summary_frame(results: list[Result]) -> pd.DataFrame:
+    """One row a cell, one column a metric, and one for each standard error."""
+    import pandas as pd
+
+    return pd.DataFrame([dict(_row(result)) for result in results])
+
+
+def _row(result: Result) -> Iterator[tuple[str, Any]]:
+    yield from asdict(result.cell).items()
+    for name, estimate in result.metrics().items():
+        yield name, estimate.value
+        if estimate.se:
+            yield f"{name} se", estimate.se
+
+
+def summary_text(results: list[Result]) -> str:
+    """The table printed at the end of a sweep: what a reader looks at first."""
+    head = (
+        f"{'network':>8}{'N':>10}{'loss':>6}{'seed':>5}{'test BCE':>20}{'RMSE far':>18}"
+        f"{'LRT MSE':>18}{'coverage':>18}{'seconds':>10}"
+    )
+    lines = [head]
+    for r in results:
+        m = r.metrics()
+        lines.append(
+            f"{r.cell.network:>8}{r.cell.n:>10,}{r.cell.loss:>6}{r.cell.seed:>5}{m['bce']!s:>20}"
+            f"{m['rmse_far']!s:>18}{m['lrt_mse']!s:>18}{m['coverage']!s:>18}"
+            f"{m['seconds_total'].value:>10.1f}"
+        )
+    return "\n".join(lines)

@@ -1,0 +1,75 @@
+"""What ASA at N is worth in BCE simulations, for every metric, network and N of a sweep."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from keepscore.evaluation.equivalence import Equivalence, equivalence
+from keepscore.experiments.cases import find_case
+from keepscore.experiments.results import Result, find
+from keepscore.models import build
+
+# Metric -> label; names with "[" stand for one metric a parameter.
+LABELS = {
+    "bce": "test BCE",
+    "score_mse[": "score error², ",
+    "rmse_near": "differences, near",
+    "rmse_far": "differences, far",
+    "lrt_mse": "LRT statistic",
+    "mle_mse[": "MLE error², ",
+}
+LINEAR = ("bce",)  # has no natural zero: interpolated as it is
+
+
+@dataclass(frozen=True)
+class Worth:
+    """One equivalence and what it is of."""
+
+    network: str
+    metric: str
+    label: str
+    found: Equivalence
+
+
+def worth_table(results: list[Result]) -> list[Worth]:
+    """All equivalences that can be had: networks with BCE at two N or more, and ASA at some."""
+    table = []
+    networks = list(dict.fromkeys(r.cell.network for r in results))
+    for network in networks:
+        bce = find(results, network=network, loss="bce")
+        sizes = sorted({r.cell.n for r in bce})
+        if len(sizes) < 2:
+            continue
+        for n in sorted({r.cell.n for r in find(results, network=network, loss="asa")}):
+            asa = find(results, network=network, loss="asa", n=n)
+            for metric, label in _labelled(asa[0]):
+                table.append(Worth(network, metric, label, _one(bce, sizes, asa, metric)))
+    return table
+
+
+def _labelled(result: Result) -> Iterator[tuple[str, str]]:
+    """Metrics that have an equivalence (times, coverage and volume do not), and words for them."""
+    names = build(find_case(result.cell.case).model).space.names
+    for key, label in LABELS.items():
+        if key.endswith("["):
+            yield from ((f"{key}{name}]", label + name) for name in names)
+        else:
+            yield key, label
+
+
+def _one(bce: list[Result], sizes: Sequence[int], asa: list[Result], metric: str) -> Equivalence:
+    def by_size(name: str) -> dict[int, list[float]]:
+        return {n: [r.metric(name).value for r in find(bce, n=n)] for n in sizes}
+
+    def of_asa(name: str) -> list[float]:
+        return [r.metric(name).value for r in asa]
+
+    return equivalence(
+        by_size(metric),
+        asa[0].cell.n,
+        of_asa(metric),
+        scale="linear" if metric in LINEAR else "log",
+        baseline_seconds=by_size("seconds_total"),
+        seconds=of_asa("seconds_total"),
+    )

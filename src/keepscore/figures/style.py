@@ -1,0 +1,84 @@
+"""One look for all figures: colours told apart by colour-blind readers and in grey, print sizes.
+
+The palette is Okabe and Ito's (2008), ordered so that neighbours also differ in lightness. Colour
+never carries meaning alone: N also has a marker, the loss a line style.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import matplotlib as mpl
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
+
+BLUE, ORANGE, GREEN, RED = "#0072B2", "#E69F00", "#009E73", "#D55E00"
+PURPLE, SKY, GREY, INK = "#CC79A7", "#56B4E9", "#767676", "#222222"
+BY_SIZE = (BLUE, ORANGE, GREEN, RED, PURPLE, SKY)
+MARKERS = ("o", "s", "D", "P", "h", "X")  # no triangles: arrow heads are
+DASHES = {"bce": (0, (4, 2)), "asa": "solid", "exact": (0, (1, 1.2))}
+LOSS_NAMES = {"bce": "BCE", "asa": "ASA", "exact": "exact"}
+
+_SETTINGS: Any = {
+    "font.size": 9.0,
+    "axes.titlesize": 9.5,
+    "axes.labelsize": 9.0,
+    "xtick.labelsize": 8.0,
+    "ytick.labelsize": 8.0,
+    "legend.fontsize": 8.0,
+    "legend.frameon": False,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.edgecolor": INK,
+    "axes.linewidth": 0.8,
+    "lines.linewidth": 1.4,
+    "svg.fonttype": "none",  # text stays text: searchable, and the file small
+    "svg.hashsalt": "keepscore",  # the same figure gives the same bytes
+}
+
+
+@contextmanager
+def styled() -> Iterator[None]:
+    """Draw within these settings; the caller's own are left as they were."""
+    with mpl.rc_context(_SETTINGS):
+        yield
+
+
+def panels(
+    columns: int, rows: int = 1, width: float = 2.6, height: float = 2.5
+) -> tuple[Figure, list[Axes]]:
+    """A figure of rows x columns panels, in inches a panel, and its axes row by row."""
+    figure = Figure(figsize=(width * columns, height * rows), layout="constrained")
+    axes = figure.subplots(rows, columns, squeeze=False)
+    return figure, [ax for row in axes for ax in row]
+
+
+def colour_of(n: int, sizes: Sequence[int]) -> str:
+    """The colour of a number of simulations among those shown."""
+    return BY_SIZE[sorted(sizes).index(n) % len(BY_SIZE)]
+
+
+def marker_of(n: int, sizes: Sequence[int]) -> str:
+    return MARKERS[sorted(sizes).index(n) % len(MARKERS)]
+
+
+def short(n: float) -> str:
+    """30000 as 30K, 1000000 as 1M."""
+    for unit, name in ((1e6, "M"), (1e3, "K")):
+        if n >= unit:
+            return f"{n / unit:g}{name}"
+    return f"{n:g}"
+
+
+def decimal_log(ax: Axes, axis: str = "y") -> None:
+    """A logarithmic axis labelled 0.1, 0.2, 0.5 rather than by powers of ten."""
+    (ax.set_yscale if axis == "y" else ax.set_xscale)("log")
+    target: Any = ax.yaxis if axis == "y" else ax.xaxis
+    ends = ax.get_ylim() if axis == "y" else ax.get_xlim()
+    wide = ends[0] <= 0 or ends[1] / ends[0] > 200
+    target.set_major_locator(LogLocator(base=10, subs=(1.0,) if wide else (1.0, 2.0, 5.0)))
+    target.set_major_formatter(FuncFormatter(lambda v, _: f"{v:g}"))
+    target.set_minor_formatter(NullFormatter())

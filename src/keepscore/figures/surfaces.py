@@ -1,0 +1,87 @@
+"""Likelihood surfaces side by side: BCE, ASA, exact, with the truth and every maximum."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from matplotlib.figure import Figure
+from numpy.typing import ArrayLike
+from scipy import stats
+
+from keepscore.figures.style import INK, RED, SKY, panels, styled
+
+LEVELS = (0.5, 0.8, 0.95, 0.999)
+
+
+@dataclass(frozen=True)
+class SurfacePanel:
+    """values (n1, n2): log-likelihood relative to its maximum; mle (2,)."""
+
+    title: str
+    values: ArrayLike
+    mle: ArrayLike
+
+
+def surfaces(
+    panels_: Sequence[SurfacePanel],
+    axes: Sequence[ArrayLike],
+    names: Sequence[str],
+    truth: ArrayLike | None = None,
+    exact_mle: ArrayLike | None = None,
+    fixed: Mapping[str, float] | None = None,
+) -> Figure:
+    """One panel a likelihood on the same axes and the same scale; contours bound Wilks sets."""
+    first, second = (np.asarray(a, dtype=float) for a in axes)
+    cuts = [float(stats.chi2.ppf(p, 2)) for p in LEVELS]
+    with styled():
+        figure, axs = panels(len(panels_), width=2.9, height=3.1)
+        image: Any = None
+        for ax, panel in zip(axs, panels_, strict=True):
+            statistic = -2 * np.asarray(panel.values, dtype=float).T
+            # Beyond the outermost contour the exact depth says nothing more.
+            shown = np.clip(statistic, 0, 3 * cuts[-1])
+            image = ax.pcolormesh(
+                first, second, shown, cmap="cividis_r", shading="nearest", rasterized=True
+            )
+            lines = ax.contour(first, second, shown, levels=cuts, colors=INK, linewidths=0.7)
+            labels = {c: f"{p:.1%}".replace(".0%", "%") for c, p in zip(cuts, LEVELS, strict=True)}
+            ax.clabel(lines, fmt=labels, fontsize=6)
+            if exact_mle is not None:
+                ax.plot(*np.asarray(exact_mle), "*", color=SKY, markersize=13, markeredgecolor=INK)
+            ax.plot(*np.asarray(panel.mle), "o", color="white", markersize=6, markeredgecolor=INK)
+            if truth is not None:
+                ax.plot(*np.asarray(truth), "X", color=RED, markersize=8, markeredgecolor="white")
+            ax.set(title=panel.title, xlabel=names[0])
+        axs[0].set_ylabel(names[1])
+        figure.colorbar(image, ax=axs, label="2 (max - log-likelihood)", extend="max", shrink=0.9)
+        figure.legend(handles=_markers(truth, exact_mle), loc="outside lower center", ncols=3)
+        if fixed:
+            held = ", ".join(f"{name} = {value:g}" for name, value in fixed.items())
+            figure.suptitle(f"held at its true value: {held}", fontsize=8)
+    return figure
+
+
+def _markers(truth: ArrayLike | None, exact_mle: ArrayLike | None) -> list[object]:
+    from matplotlib.lines import Line2D
+
+    def mark(symbol: str, colour: str, size: float, label: str) -> Line2D:
+        return Line2D(
+            [],
+            [],
+            linestyle="none",
+            marker=symbol,
+            color=colour,
+            markersize=size,
+            markeredgecolor=INK,
+            label=label,
+        )
+
+    handles: list[object] = [mark("o", "white", 6, "maximum of this surface")]
+    if exact_mle is not None:
+        handles.append(mark("*", SKY, 11, "maximum of the exact likelihood"))
+    if truth is not None:
+        handles.append(mark("X", RED, 8, "truth"))
+    return handles
