@@ -16,6 +16,7 @@ from keepscore.errors import (
     UnknownNameError,
 )
 from keepscore.inference import select
+from keepscore.inference.search import _direction
 
 
 def closed_form(x):
@@ -146,6 +147,45 @@ def test_finds_the_higher_of_two_peaks_and_follows_a_banana():
 
     result = ks.mle(from_function(banana, banana_slope))
     np.testing.assert_allclose(result.estimate, [0.55, 0.55**2], atol=1e-4)
+    assert result.evaluations < 150  # without learning the curvature, 280
+
+
+def test_never_below_a_point_already_seen():
+    # A needle on a grid point, on the slope of a hill: the neighbours' quadratic leads away.
+    needle = np.array([0.2005, 0.1995])
+
+    def parts(theta):
+        hill = 40 * theta[:, 0] - 20 * (theta[:, 0] ** 2 + theta[:, 1] ** 2)
+        return hill, 30 - 0.5 * ((theta - needle) ** 2).sum(1) / 0.002**2
+
+    def gradient(theta, group):
+        hill, tip = parts(theta)
+        share = np.exp(tip - np.logaddexp(hill, tip))[:, None]
+        slope = np.array([40.0, 0.0]) - 40 * theta
+        return (1 - share) * slope - share * (theta - needle) / 0.002**2
+
+    like = from_function(lambda t, g: np.logaddexp(*parts(t)), gradient)
+    np.testing.assert_allclose(ks.mle(like, starts=1).estimate, needle, atol=1e-4)
+
+
+def test_directions_stay_in_the_box_and_climb():
+    rng = np.random.default_rng(6)
+    p, d = 500, 3
+    root = rng.standard_normal((p, d, d))
+    curvature = root @ np.swapaxes(root, 1, 2) + 0.05 * np.eye(d)
+    low, high = np.full((p, d), -1.0), np.full((p, d), 1.0)
+    u = rng.choice([-1.0, -0.3, 0.4, 1.0], size=(p, d))
+    gradient = rng.standard_normal((p, d))
+    step, gain = _direction(u, gradient, curvature, low, high)
+    assert not ((u == low) & (step < 0)).any()
+    assert not ((u == high) & (step > 0)).any()
+    blocked = ((u == low) & (gradient <= 0)) | ((u == high) & (gradient >= 0))
+    assert (step[blocked] == 0).all()
+    rise = (step * gradient).sum(axis=1)
+    assert (rise >= 0).all()
+    # No way up only where the gradient points out of the box in every coordinate.
+    assert ((rise > 0) | blocked.all(axis=1)).all()
+    assert (gain >= 0).all()
 
 
 def test_a_peak_far_narrower_than_the_grid():
