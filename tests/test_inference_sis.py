@@ -59,6 +59,7 @@ def test_exact_sets_cover():
     assert stats.binomtest(int(covered.sum()), 400, 0.95).pvalue > 1e-6
 
 
+@pytest.mark.filterwarnings("ignore::keepscore.errors.KeepscoreWarning")
 def test_a_poor_surrogate_under_covers_until_calibrated():
     """A 3K network on 3,000 simulations: Wilks sets fail, calibrated ones hold on 3,000 groups."""
     model, n, fresh = SIS(), 10, 3000

@@ -15,8 +15,8 @@ from keepscore.space import Region
 
 __all__ = ["Likelihood", "require_likelihood", "require_theta0", "select", "surface_by_blocks"]
 
-# Entries of a (groups, points) block of surface values held at once: 32 MB of float64.
-BLOCK_ENTRIES = 4_000_000
+# Observations times theta in one call of `surface`: 64 MB, should it hold them all in float64.
+BLOCK_ENTRIES = 8_000_000
 
 
 def require_likelihood(like: object) -> Likelihood:
@@ -66,7 +66,7 @@ def select(like: Likelihood, index: int | slice | ArrayLike) -> Likelihood:
 
 def surface_by_blocks(like: Likelihood, theta: Floats) -> Floats:
     """Every group at every theta, (g, m), asked for in blocks of theta to keep memory flat."""
-    size = max(1, BLOCK_ENTRIES // like.group_count)
+    size = max(1, BLOCK_ENTRIES // (like.group_count * like.group_size))
     blocks = [like.surface(theta[i : i + size]) for i in range(0, len(theta), size)]
     return blocks[0] if len(blocks) == 1 else np.concatenate(blocks, axis=1)
 
