@@ -7,7 +7,18 @@ import sys
 import typer
 
 import keepscore
-from keepscore.cli import calibrate, check, demo, evaluate, infer, report, simulate, train
+from keepscore.cli import (
+    bench,
+    calibrate,
+    check,
+    demo,
+    evaluate,
+    infer,
+    report,
+    reproduce,
+    simulate,
+    train,
+)
 from keepscore.errors import FormatError, KeepscoreError, StorageError
 
 app = typer.Typer(
@@ -45,6 +56,8 @@ app.command("calibrate")(calibrate.calibrate)
 app.command("infer")(infer.infer)
 app.command("report")(report.report)
 app.command("demo")(demo.demo)
+app.command("reproduce")(reproduce.reproduce)
+app.command("bench")(bench.bench)
 app.command("verify")(simulate.verify)
 app.command("repair")(simulate.repair)
 

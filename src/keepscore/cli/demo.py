@@ -116,7 +116,8 @@ def _content(
         surfaces = surfaces_of(likelihoods(surrogates, model, groups), truths, names)
         observed = likelihoods(surrogates, model, groups[0])
         intervals = intervals_of(observed, truths[0], 0.95, names[0])
-        posterior = _posterior(observed, seed)
+        posterior = _posterior_by_nuts("ASA", observed["ASA"], seed)
+    posterior += _posterior_by_grid(surfaces, EXACT)
     command = f"keepscore demo --out {folder} -n {n} --network {network} --seed {seed}"
     return ReportContent(
         title="An epidemic on a network: scores make a better surrogate",
@@ -130,7 +131,7 @@ def _content(
         coverage=coverage,
         surfaces=surfaces,
         intervals=intervals,
-        posterior=posterior,
+        posterior=tuple(posterior),
         examples=tuple(
             example_from(x, model.structure, f"Outbreak {k}", "Dark: infected.")
             for k, x in enumerate(groups[0][:3], start=1)
@@ -139,33 +140,42 @@ def _content(
     )
 
 
-def _posterior(likes: Any, seed: int) -> tuple[Any, ...]:
+def _posterior_by_nuts(method: str, like: Any, seed: int) -> list[Any]:
+    """Posterior of the raw parameters under a uniform prior, by NUTS on the surrogate."""
     import arviz
 
     from keepscore.inference import posterior
     from keepscore.report import PosteriorRow
 
+    names = list(like.space.names)
+    draws = posterior(like, seed=seed)
+    r_hats, sizes = arviz.rhat(draws, var_names=names), arviz.ess(draws, var_names=names)
     rows = []
-    for method, like in likes.items():
-        draws = posterior(like, seed=seed)
-        table = arviz.summary(draws, var_names=list(like.space.names), hdi_prob=0.95)
-        stats = draws["posterior"]
-        for name in like.space.names:
-            values = np.asarray(stats[name]).ravel()
-            low, high = np.quantile(values, [0.025, 0.975])
-            rows.append(
-                PosteriorRow(
-                    name,
-                    method,
-                    float(values.mean()),
-                    float(values.std()),
-                    float(low),
-                    float(high),
-                    r_hat=float(table.loc[name, "r_hat"]),
-                    ess=float(table.loc[name, "ess_bulk"]),
-                )
-            )
-    return tuple(rows)
+    for name in names:
+        values = np.asarray(draws["posterior"][name]).ravel()
+        low, high = np.quantile(values, [0.025, 0.975])
+        moments = (float(values.mean()), float(values.std()), float(low), float(high))
+        r_hat, size = float(r_hats[name]), float(sizes[name])
+        rows.append(PosteriorRow(name, method, *moments, r_hat=r_hat, ess=size))
+    return rows
+
+
+def _posterior_by_grid(surfaces: Any, method: str) -> list[Any]:
+    """The same from the first group's surface: the exact likelihood is too slow for a sampler."""
+    from keepscore.report import PosteriorRow
+
+    surface = next(s for s in surfaces.groups[0].surfaces if s.method == method)
+    density = np.exp(surface.values)
+    rows = []
+    for k, axis in enumerate(surfaces.axes):
+        weight = density.sum(axis=tuple(j for j in range(density.ndim) if j != k))
+        weight = weight / weight.sum()
+        mean = float(weight @ axis.raw_values)
+        sd = float(np.sqrt(weight @ (axis.raw_values - mean) ** 2))
+        middle = np.cumsum(weight) - weight / 2  # each node stands for the cell around it
+        low, high = np.interp([0.025, 0.975], middle, axis.raw_values)
+        rows.append(PosteriorRow(axis.raw_name, method, mean, sd, float(low), float(high)))
+    return rows
 
 
 def _findings(cards: Any, intervals: Any, n: int) -> tuple[str, ...]:

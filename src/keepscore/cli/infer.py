@@ -14,6 +14,8 @@ from keepscore.errors import DomainError, KeepscoreWarning
 from keepscore.files import make_folder, write_atomically, write_json
 from keepscore.space import Space
 
+POINTS = 61  # a side of the picture's grid
+
 
 def infer(
     run: Annotated[Path, typer.Argument(help="Folder of a trained surrogate.")],
@@ -157,7 +159,20 @@ def _number(value: float) -> float | None:
 
 
 def _picture(path: Path, like: Any, estimate: np.ndarray, chosen: Any) -> None:
+    """The log-likelihood over the first two parameters, any others held at their estimates."""
     from keepscore.figures.inference import likelihood_surface
 
-    figure = likelihood_surface(like, estimate=estimate, confidence=chosen)
+    space = like.space
+    if space.d < 2:
+        return
+    axes = [np.linspace(space.lower[k], space.upper[k], POINTS) for k in (0, 1)]
+    nodes = np.tile(estimate, (POINTS**2, 1))
+    nodes[:, :2] = np.stack([a.ravel() for a in np.meshgrid(*axes, indexing="ij")], axis=1)
+    figure = likelihood_surface(
+        axes,
+        like(nodes).reshape(POINTS, POINTS),
+        space.working_names[:2],
+        points={"estimate": estimate[:2]},
+        inside=chosen.contains(nodes).reshape(POINTS, POINTS),
+    )
     write_atomically(path, lambda file: figure.savefig(file, format="png", dpi=150))

@@ -1,0 +1,5 @@
+"""`python -m keepscore` is the command line."""
+
+from keepscore.cli import main
+
+main()

@@ -1,0 +1,31 @@
+"""keepscore bench: the benchmarks, from a clone of the repository."""
+
+from __future__ import annotations
+
+import importlib.util
+import subprocess
+import sys
+from typing import Annotated
+
+import typer
+
+from keepscore.errors import MissingError
+
+
+def bench(
+    parts: Annotated[
+        list[str] | None,
+        typer.Argument(help="numerics, simulation, training, inference, peers; all by default."),
+    ] = None,
+    quick: Annotated[bool, typer.Option(help="Tiny sizes: does it run?")] = False,
+) -> None:
+    """Time the package against its peers on this machine; results go to benchmarks/results.
+
+    Example: keepscore bench numerics training
+    """
+    sys.path.insert(0, "")
+    if importlib.util.find_spec("benchmarks") is None:
+        raise MissingError("Benchmarks are not installed: run this in a clone of the repository.")
+    arguments = [*(parts or []), *(["--quick"] if quick else [])]
+    done = subprocess.run([sys.executable, "-m", "benchmarks", *arguments], check=False)
+    raise typer.Exit(done.returncode)

@@ -1,0 +1,177 @@
+"""The command line as a user meets it: one session from model to answer, and every wrong turn."""
+
+import json
+import os
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+KEEPSCORE = [sys.executable, "-m", "keepscore"]
+TOY_MODULE = """
+import sys
+sys.path.insert(0, {tests!r})
+from toys import GaussianToy as Toy
+toy = Toy()
+"""
+
+
+def run(*words, cwd, code=0):
+    done = subprocess.run(
+        [*KEEPSCORE, *map(str, words)],
+        cwd=cwd, capture_output=True, text=True, timeout=240,
+        env={**os.environ, "JAX_PLATFORMS": "cpu"},
+    )  # fmt: skip
+    assert done.returncode == code, f"{words}\n{done.stdout}\n{done.stderr}"
+    assert "Traceback" not in done.stderr
+    return done
+
+
+@pytest.fixture(scope="module")
+def session(tmp_path_factory):
+    """A folder in which a model of one's own was simulated and trained, by commands alone."""
+    folder = tmp_path_factory.mktemp("cli")
+    tests = os.path.dirname(__file__)
+    (folder / "mine.py").write_text(TOY_MODULE.format(tests=tests))
+    (folder / "run.toml").write_text(
+        '[simulate]\nn = 2000\nseed = 3\n[train]\nnetwork = "1k"\nmax-epochs = 20\nmin-epochs = 20\n'
+    )
+    run("simulate", "mine:Toy", "--out", "data", "--config", "run.toml", "--set", "m=4", cwd=folder)
+    run("train", "data", "--out", "asa", "--config", "run.toml", cwd=folder)
+    rng = np.random.default_rng(0)
+    np.save(folder / "xs.npy", 0.3 + rng.standard_normal((10, 4)))
+    np.savetxt(folder / "xs.csv", np.load(folder / "xs.npy"), delimiter=",")
+    return folder
+
+
+def test_config_file_is_used_and_flags_win(session):
+    manifest = json.loads((session / "data" / "simulate.command.json").read_text())
+    assert manifest["settings"]["n"] == 2000
+    assert manifest["settings"]["seed"] == 3
+    words = ("simulate", "mine:toy", "--out", "data2", "--config", "run.toml", "-n", "50", "--json")
+    assert json.loads(run(*words, cwd=session).stdout)["rows"] == 50
+
+
+def test_infer_gives_estimates_intervals_tests_a_picture_and_json(session):
+    words = ("infer", "asa", "xs.npy", "--test", "mean=0", "--out", "answer", "--json")
+    result = json.loads(run(*words, cwd=session).stdout)
+    assert [row["name"] for row in result["parameters"]] == ["mean", "sd"]
+    for row in result["parameters"]:
+        assert row["interval"][0] <= row["estimate"] <= row["interval"][1]
+        assert row["interval"][0] < row["interval"][1]
+    assert 0 <= result["tests"][0]["p_value"] <= 1
+    assert "no calibration" in result["notes"][0]
+    assert (session / "answer" / "surface.png").read_bytes().startswith(b"\x89PNG")
+    assert json.loads((session / "answer" / "inference.json").read_text()) == result
+    from_csv = json.loads(run("infer", "asa", "xs.csv", "--json", cwd=session).stdout)
+    assert from_csv["parameters"] == result["parameters"]
+    assert "estimate" in run("infer", "asa", "xs.npy", cwd=session).stdout
+
+
+def test_calibrate_is_kept_and_used(session):
+    run("calibrate", "asa", "--model", "mine:toy", "-n", "300", "--group-size", "10", cwd=session)
+    result = json.loads(run("infer", "asa", "xs.npy", "--json", cwd=session).stdout)
+    assert result["method"] == "calibrated"
+
+
+def test_evaluate_and_report(session):
+    run("evaluate", "asa", "--model", "mine:toy", cwd=session)
+    card = json.loads((session / "asa" / "scorecard.json").read_text())
+    assert card["ltest"] is not None
+    assert card["etest"] is not None
+    run("report", "asa", "--model", "mine:toy", "--out", "page.html", cwd=session)
+    assert (session / "page.html").read_text().startswith("<!DOCTYPE html>")
+
+
+def test_verify_and_repair(session):
+    assert "nothing damaged" in run("verify", "data", cwd=session).stdout
+    shard = session / "data" / "shard-00000.x.npy"
+    sound = shard.read_bytes()
+    shard.write_bytes(sound[:-8] + b"\0" * 8)
+    run("verify", "data", cwd=session, code=1)
+    run("repair", "data", "--model", "mine:toy", cwd=session)
+    assert shard.read_bytes() == sound
+
+
+def test_shares_of_a_job_array(session):
+    words = ("simulate", "mine:toy", "--out", "shares", "-n", "100", "--json", "--shard")
+    run(*words, "1/1", cwd=session)
+    assert "nothing damaged" in run("verify", "shares", cwd=session).stdout
+
+
+def test_check_model(session):
+    done = run("check-model", "mine:toy", "--draws", "100", cwd=session)
+    assert "all laws hold" in done.stdout
+    verdict = run("check-model", "mine:toy", "--draws", "100", "--json", cwd=session)
+    assert json.loads(verdict.stdout)["passed"] is True
+
+
+WRONG = {
+    "unknown model": (("check-model", "sus"), "Did you mean 'sis'"),
+    "no such module": (("check-model", "nowhere:toy"), "Cannot import 'nowhere'"),
+    "no such object": (("check-model", "mine:tou"), "no object 'tou'"),
+    "not a model": (("check-model", "mine:sys"), "not a model"),
+    "setting not taken": (("check-model", "sis", "--set", "nodes=3"), "does not take"),
+    "setting not key=value": (("check-model", "sis", "--set", "nodes"), "key=value"),
+    "no such dataset": (("train", "absent", "--out", "o"), "absent"),
+    "no such run": (("infer", "absent", "xs.npy"), "absent"),
+    "no such observations": (("infer", "asa", "absent.npy"), "absent.npy"),
+    "observations of the wrong shape": (("infer", "asa", "wrong.npy"), "(n, 4)"),
+    "observations with NaN": (("infer", "asa", "nan.npy"), "finite"),
+    "observations that are no array": (("infer", "asa", "run.npy"), "readable array"),
+    "observations of unknown kind": (("infer", "asa", "run.toml"), ".npy or .csv"),
+    "level of 95": (("infer", "asa", "xs.npy", "--level", "95"), "between 0 and 1"),
+    "test without value": (("infer", "asa", "xs.npy", "--test", "mean"), "name=value"),
+    "test of an unknown name": (("infer", "asa", "xs.npy", "--test", "man=1"), "'mean'"),
+    "unknown key in TOML": (
+        ("simulate", "sis", "--out", "o", "--config", "typo.toml"),
+        "Did you mean 'seed'",
+    ),
+    "not TOML": (("simulate", "sis", "--out", "o", "--config", "mine.py"), "not valid TOML"),
+    "no such TOML": (("simulate", "sis", "--out", "o", "--config", "absent.toml"), "Cannot read"),
+    "unknown loss": (("train", "data", "--out", "o", "--loss", "ase"), "Did you mean 'asa'"),
+    "unknown network": (("train", "data", "--out", "o", "--network", "30m"), "30m"),
+    "unknown purpose": (("simulate", "sis", "--out", "o", "--purpose", "trian"), "train"),
+    "bad share": (("simulate", "sis", "--out", "o", "--shard", "3"), "i/k"),
+    "unknown size": (("evaluate", "asa", "--model", "mine:toy", "--size", "smal"), "small"),
+    "model of another folder": (
+        ("simulate", "sis", "--out", "data", "-n", "2000", "--seed", "3"),
+        "differ",
+    ),
+    "model not known by name": (("evaluate", "asa"), "--model"),
+    "unknown case": (("reproduce", "sys"), "sis"),
+}
+
+
+@pytest.mark.parametrize("what", WRONG)
+def test_wrong_turns_end_in_one_sentence(session, what):
+    np.save(session / "wrong.npy", np.zeros((10, 3)))
+    np.save(session / "nan.npy", np.full((10, 4), np.nan))
+    (session / "run.npy").write_text("not an array")
+    (session / "typo.toml").write_text("[simulate]\nsede = 1\n")
+    words, hint = WRONG[what]
+    done = subprocess.run(
+        [*KEEPSCORE, *words], cwd=session, capture_output=True, text=True, timeout=120
+    )
+    assert done.returncode in (2, 3), done.stderr
+    assert hint in done.stderr
+    assert "Traceback" not in done.stderr
+    assert len(done.stderr.strip().splitlines()) == 1, done.stderr
+    assert not (session / "o").exists() or not any((session / "o").iterdir())
+
+
+def test_help_has_examples():
+    for command in ("simulate", "train", "infer", "evaluate", "calibrate", "reproduce", "demo"):
+        text = run(command, "--help", cwd=".").stdout
+        assert f"keepscore {command}" in " ".join(text.split()), command
+    assert "0.1.0" in run("--version", cwd=".").stdout
+
+
+def test_importing_the_package_is_light():
+    code = (
+        "import sys, time; t = time.perf_counter(); import keepscore; keepscore.Space;"
+        "assert time.perf_counter() - t < 2;"
+        "assert not {'jax', 'matplotlib', 'numba', 'arviz'} & set(sys.modules)"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
