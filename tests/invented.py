@@ -6,8 +6,7 @@ import numpy as np
 
 from keepscore.experiments.cases import CASES, PROFILES
 from keepscore.experiments.examples import example_data
-from keepscore.experiments.results import EXACT, write_result
-from keepscore.files import make_folder, write_json
+from keepscore.experiments.results import EXACT, write_record, write_result
 
 NAMES = {
     "sis": ("lambda", "mu"),
@@ -104,7 +103,6 @@ def invent(path, profile="committed", gain=4.0, cases=tuple(CASES), examples=Tru
     """Write invented results of a profile below path."""
     for case in cases:
         plan, d = PROFILES[profile][case], len(NAMES[case])
-        make_folder(path / case)
         for cell in plan.cells(case):
             write_result(path, cell, content(case, cell, plan.settings(), gain))
         exact = {
@@ -118,4 +116,4 @@ def invent(path, profile="committed", gain=4.0, cases=tuple(CASES), examples=Tru
         }
         if examples:
             exact["examples"] = example_data(case)
-        write_json(path / case / EXACT, exact)
+        write_record(path / case / EXACT, exact)

@@ -75,6 +75,7 @@ class ETestSet:
     xs: NDArray[Any]
     groups: int
     level: float
+    points: int | None
     exact: Inferences
 
 
@@ -159,7 +160,7 @@ def etest(
     """
     require_same_space(surrogate.space, model.space)
     truth = etest_set(model, grid, groups, size, seed) if test_set is None else test_set
-    found = infer(surrogate.given, truth.xs, truth.theta, truth.level)
+    found = infer(surrogate.given, truth.xs, truth.theta, truth.level, truth.points)
     exact = truth.exact
     squared = (found.estimate - exact.estimate) ** 2
     return ETest(
@@ -186,9 +187,13 @@ def etest_set(
     size: int = 10,
     seed: int = 0,
     level: float = LEVEL,
+    points: int | None = None,
     path: Path | None = None,
 ) -> ETestSet:
-    """Simulate the groups and do inference with the exact likelihood; with a path, keep that."""
+    """Simulate the groups and do inference with the exact likelihood; with a path, keep that.
+
+    points: a side, of the grids behind the volumes of sets; fewer are quicker and rougher.
+    """
     require_level(level)
     require_count(groups, "groups")
     require_count(size, "size")
@@ -199,11 +204,11 @@ def etest_set(
     flat = model.simulate(np.repeat(theta, groups * size, axis=0), rng)
     xs = flat.reshape(len(theta) * groups, size, *model.x_shape)
     identity = {"model": describe(model), "seed": seed, "grid": list(shape)}
-    identity |= {"groups": groups, "size": size, "level": level}
+    identity |= {"groups": groups, "size": size, "level": level, "points": points}
 
     def compute() -> Arrays:
         try:
-            return vars(infer(model.given, xs, theta, level)).copy()
+            return vars(infer(model.given, xs, theta, level, points)).copy()
         except MissingError as error:
             raise MissingError(
                 f"The E-test compares with the exact likelihood, and {model.name} has none: {error}"
@@ -212,11 +217,15 @@ def etest_set(
     arrays = cached(None if path is None else Path(path) / "exact.npz", identity, compute)
     counts = {name: int(arrays[name]) for name in ("cut", "unconverged")}
     exact = Inferences(**{**arrays, **counts})  # type: ignore[arg-type]
-    return ETestSet(space, theta, xs, groups, level, exact)
+    return ETestSet(space, theta, xs, groups, level, points, exact)
 
 
 def infer(
-    given: Callable[[Any], Likelihood], xs: NDArray[Any], theta: Floats, level: float
+    given: Callable[[Any], Likelihood],
+    xs: NDArray[Any],
+    theta: Floats,
+    level: float,
+    points: int | None = None,
 ) -> Inferences:
     """Estimate, null statistic, membership and volume of xs (p * G, n, *x_shape), simulated at
     theta (p, d), G consecutive groups at each."""
@@ -228,10 +237,10 @@ def infer(
         warnings.filterwarnings("ignore", category=KeepscoreWarning)
         test = lrt(like, truth)
         if d <= SHARED_GRID:
-            sets = confidence_set(like, level, maximum=test.maximum)
+            sets = confidence_set(like, level, grid=points, maximum=test.maximum)
             volume, cut = np.asarray(sets.volume), int(np.sum(sets.touches_boundary))
         else:
-            volume, cut = wilks_volumes(lambda i: given(xs[i]), test.maximum, groups, level)
+            volume, cut = wilks_volumes(lambda i: given(xs[i]), test.maximum, groups, level, points)
     statistic = np.asarray(test.statistic)
     return Inferences(
         estimate=np.asarray(test.maximum.theta).reshape(p, groups, d),

@@ -21,28 +21,35 @@ from keepscore.inference.region import Extent, Field, measure
 from keepscore.inference.start import Maximum
 from keepscore.likelihood import Integers, Likelihood
 
-POINTS_PER_SIDE = {1: 101, 2: 32, 3: 16}
+POINTS_PER_SIDE = {1: 101, 2: 32, 3: 14}
 REACH = 1.5
 MOST_BOXES = 6
 
 
 def wilks_volumes(
-    given: Callable[[Integers], Likelihood], found: Maximum, groups: int, level: float
+    given: Callable[[Integers], Likelihood],
+    found: Maximum,
+    groups: int,
+    level: float,
+    points: int | None = None,
 ) -> tuple[Floats, int]:
     """Volume of each group's set (p * G,), and how many reach the boundary of the base box.
 
     given(index) is the likelihood of those groups alone; consecutive `groups` share their theta.
+    points: of the grid, a side.
     """
     volume, cut = np.empty(len(found.value)), 0
     for start in range(0, len(volume), groups):
         index = np.arange(start, min(start + groups, len(volume)))
-        extent = _shared(given(index), found, index, level)
+        extent = _shared(given(index), found, index, level, points)
         volume[index] = extent.volume
         cut += int(extent.touches.any(axis=(1, 2)).sum())
     return volume, cut
 
 
-def _shared(like: Likelihood, found: Maximum, index: Integers, level: float) -> Extent:
+def _shared(
+    like: Likelihood, found: Maximum, index: Integers, level: float, points: int | None
+) -> Extent:
     theta, value = found.theta[index], found.value[index]
     low, high = like.space.box(found.region)
     critical = float(stats.chi2.ppf(level, like.space.d))
@@ -60,7 +67,7 @@ def _shared(like: Likelihood, found: Maximum, index: Integers, level: float) -> 
     for _ in range(MOST_BOXES):
         begin, end = np.maximum(begin, low), np.minimum(end, high)
         field = Field(begin, end, theta, np.full(len(index), critical), on_grid, pairs)
-        extent = measure(field, POINTS_PER_SIDE.get(like.space.d))
+        extent = measure(field, points or POINTS_PER_SIDE.get(like.space.d))
         short = extent.touches.any(axis=0) & np.stack([begin > low, end < high], axis=1)
         if not short.any():
             break

@@ -17,8 +17,7 @@ from keepscore.evaluation.estimate import stratified_mean
 from keepscore.experiments.cases import Cell, Plan
 from keepscore.experiments.examples import example_data
 from keepscore.experiments.inputs import Workspace, example_group, example_surface
-from keepscore.experiments.results import EXACT, FORMAT, Result, write_result
-from keepscore.files import make_folder, write_json
+from keepscore.experiments.results import EXACT, FORMAT, Result, write_record, write_result
 
 
 def run_cell(cell: Cell, plan: Plan, path: Path) -> Result:
@@ -68,8 +67,7 @@ def write_exact(case: str, plan: Plan, path: Path) -> None:
     clock.lap("ltest")
     exact, model, sizes = tests.exact, workspace.model(), plan.evaluation
     group = model.given(example_group(case, sizes.size))
-    make_folder(path / case)
-    write_json(
+    write_record(
         path / case / EXACT,
         {
             "format": FORMAT,

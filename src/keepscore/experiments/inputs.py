@@ -88,6 +88,7 @@ class Workspace:
             sizes.groups,
             sizes.size,
             TEST_SEED,
+            points=sizes.points,
             path=self.folder / "etest",
         )
 

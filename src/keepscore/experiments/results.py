@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -14,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from keepscore.errors import FormatError, MismatchError
 from keepscore.evaluation.estimate import Estimate
 from keepscore.experiments.cases import CASES, Cell
-from keepscore.files import make_folder, read_json, write_json
+from keepscore.files import make_folder, read_json, write_atomically
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -51,10 +52,20 @@ def cell_file(path: Path, cell: Cell) -> Path:
 
 def write_result(path: Path, cell: Cell, content: Mapping[str, Any]) -> Result:
     """Store a finished cell, whole or not at all."""
-    make_folder(path / cell.case)
     whole = {"format": FORMAT, "cell": asdict(cell), **content}
-    write_json(cell_file(path, cell), whole)
+    write_record(cell_file(path, cell), whole)
     return Result(cell, whole)
+
+
+def write_record(file: Path, content: Mapping[str, Any]) -> None:
+    """JSON with one line for each part: long arrays stay short files, and a change is one line."""
+    make_folder(file.parent)
+    lines = [
+        f"{json.dumps(key)}: {json.dumps(content[key], sort_keys=True, allow_nan=False)}"
+        for key in sorted(content)
+    ]
+    text = "{\n" + ",\n".join(lines) + "\n}\n"
+    write_atomically(file, lambda stream: stream.write(text.encode()))
 
 
 def read_result(file: Path) -> Result:
