@@ -41,7 +41,9 @@ format: setup
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
+# The tutorial's outputs are made anew by running it.
 docs: setup
+	$(BIN)/python docs/run_page.py docs/tutorial.md
 	$(BIN)/mkdocs build --strict --quiet
 
 bench: setup

@@ -35,7 +35,8 @@ def session(tmp_path_factory):
     tests = os.path.dirname(__file__)
     (folder / "mine.py").write_text(TOY_MODULE.format(tests=tests))
     (folder / "run.toml").write_text(
-        '[simulate]\nn = 2000\nseed = 3\n[train]\nnetwork = "1k"\nmax-epochs = 20\nmin-epochs = 20\n'
+        "[simulate]\nn = 2000\nseed = 3\n"
+        '[train]\nnetwork = "1k"\nmax-epochs = 20\nmin-epochs = 20\n'
     )
     run("simulate", "mine:Toy", "--out", "data", "--config", "run.toml", "--set", "m=4", cwd=folder)
     run("train", "data", "--out", "asa", "--config", "run.toml", cwd=folder)

@@ -12,7 +12,7 @@ import typer
 
 from keepscore.cli.settings import Json, Seed, record_command, show
 from keepscore.errors import DomainError, KeepscoreWarning
-from keepscore.files import make_folder, write_json
+from keepscore.files import make_folder, write_atomically, write_json
 
 if TYPE_CHECKING:
     from keepscore.surrogate import Surrogate
@@ -37,6 +37,7 @@ def demo(
     from keepscore.cli.compare import comparison
     from keepscore.data import simulate
     from keepscore.models import SIS, check_model
+    from keepscore.report import write
 
     if n < 1000:
         raise DomainError(f"The demo needs at least 1000 simulations; got {n}.")
@@ -58,9 +59,8 @@ def demo(
     say("Inferring the rates behind one outbreak")
     content = _content(surrogates, model, cards, (n, seed, network), str(folder))
     page = folder / "report.html"
-    from keepscore.report import write
-
     write(content, page)
+    _picture(content.surfaces, folder / "surfaces.png")
     record_command(folder, "demo", {"n": n, "network": network, "size": size, "seed": seed})
     write_json(folder / "report.json", content.to_dict())
     result: dict[str, Any] = {
@@ -138,6 +138,20 @@ def _content(
         ),
         provenance={**machine(), "seed": seed, "model": model.settings()},
     )
+
+
+def _picture(surfaces: Any, path: Path) -> None:
+    """The first group's surfaces side by side, with everybody's maximum and the truth."""
+    from keepscore.figures.surfaces import SurfacePanel
+    from keepscore.figures.surfaces import surfaces as draw
+    from keepscore.report import EXACT
+
+    group = surfaces.groups[0]
+    panels = [SurfacePanel(s.method, s.values, s.mle) for s in group.surfaces]
+    exact = next(s.mle for s in group.surfaces if s.method == EXACT)
+    axes, names = [a.values for a in surfaces.axes], [a.name for a in surfaces.axes]
+    figure = draw(panels, axes, names, truth=group.truth, exact_mle=exact)
+    write_atomically(path, lambda file: figure.savefig(file, format="png", dpi=170))
 
 
 def _posterior_by_nuts(method: str, like: Any, seed: int) -> list[Any]:
