@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from keepscore.data.shard import one_thread
 from keepscore.errors import FormatError, MismatchError
 from keepscore.files import make_folder, write_atomically
 
@@ -26,7 +27,8 @@ IDENTITY = "identity"
 def cached(path: Path | None, identity: Mapping[str, Any], compute: Callable[[], Arrays]) -> Arrays:
     """The arrays stored at `path` for this identity; computed, and stored, if there are none."""
     if path is None:
-        return compute()
+        with one_thread():
+            return compute()
     text = json.dumps(identity, sort_keys=True, allow_nan=False)
     if path.exists():
         stored, arrays = _read(path)
@@ -36,7 +38,8 @@ def cached(path: Path | None, identity: Mapping[str, Any], compute: Callable[[],
                 "Use another folder, or delete the file."
             )
         return arrays
-    arrays = compute()
+    with one_thread():  # many small factorisations: threads cost more than they bring
+        arrays = compute()
     make_folder(path.parent)
     buffer = io.BytesIO()
     np.savez_compressed(buffer, **{IDENTITY: np.array(text)}, **arrays)  # type: ignore[arg-type]

@@ -24,6 +24,7 @@ from keepscore.likelihood import Integers, Likelihood
 POINTS_PER_SIDE = {1: 101, 2: 32, 3: 14}
 REACH = 1.5
 MOST_BOXES = 6
+FACE = 5
 
 
 def wilks_volumes(
@@ -54,6 +55,7 @@ def _shared(
     low, high = like.space.box(found.region)
     critical = float(stats.chi2.ppf(level, like.space.d))
     variance = np.diagonal(np.linalg.inv(found.curvature[index]), axis1=1, axis2=2)
+    points = points or POINTS_PER_SIDE.get(like.space.d)
     half = np.sqrt(critical * np.maximum(variance, 0.0))
     half = np.clip(REACH * half, 0.02 * (high - low), high - low)
     begin, end = (theta - half).min(axis=0), (theta + half).max(axis=0)
@@ -64,17 +66,33 @@ def _shared(
     def pairs(at: Floats, group: Integers) -> Floats:
         return _statistic(value[group], like.pairs(at, group)) - critical
 
+    centre = np.full(len(index), critical)
+    begin, end = np.maximum(begin, low), np.minimum(end, high)
     for _ in range(MOST_BOXES):
-        begin, end = np.maximum(begin, low), np.minimum(end, high)
-        field = Field(begin, end, theta, np.full(len(index), critical), on_grid, pairs)
-        extent = measure(field, points or POINTS_PER_SIDE.get(like.space.d))
-        short = extent.touches.any(axis=0) & np.stack([begin > low, end < high], axis=1)
+        # A coarse look at the faces is cheap; what it misses shows in the full measurement.
+        short = _reached(begin, end, on_grid) & np.stack([begin > low, end < high], axis=1)
         if not short.any():
-            break
+            extent = measure(Field(begin, end, theta, centre, on_grid, pairs), points)
+            short = extent.touches.any(axis=0) & np.stack([begin > low, end < high], axis=1)
+            if not short.any():
+                return extent
         width = end - begin
-        begin = np.where(short[:, 0], begin - width, begin)
-        end = np.where(short[:, 1], end + width, end)
-    return extent
+        begin = np.maximum(np.where(short[:, 0], begin - width, begin), low)
+        end = np.minimum(np.where(short[:, 1], end + width, end), high)
+    return measure(Field(low, high, theta, centre, on_grid, pairs), points)
+
+
+def _reached(begin: Floats, end: Floats, on_grid: Callable[[Floats], Floats]) -> np.ndarray:
+    """Which sides of the box, (d, 2), some set reaches, seen on a grid of FACE points a side."""
+    d = len(begin)
+    axes = [np.linspace(begin[k], end[k], FACE) for k in range(d)]
+    grid = np.stack([a.ravel() for a in np.meshgrid(*axes, indexing="ij")], axis=1)
+    outer = (grid == begin).any(axis=1) | (grid == end).any(axis=1)
+    inside = np.asarray((on_grid(grid[outer]) <= 0).any(axis=0))
+    at = grid[outer]
+    return np.stack(
+        [[inside[at[:, k] == side[k]].any() for side in (begin, end)] for k in range(d)]
+    )
 
 
 def _statistic(best: Floats, value: Floats) -> Floats:
