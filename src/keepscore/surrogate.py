@@ -182,14 +182,15 @@ class Surrogate:
 
     def _traceable(self, features: Any) -> Any:
         """theta (d,), group -> the group's log-likelihood, in JAX."""
-        network, members = self.network, self.members
+        (weights, rest), members = networks.split(self.network), self.members
 
         def log_likelihood(theta: Any, group: Any) -> Any:
             def one_member(one: Any, f: Any) -> Any:
                 row = jnp.asarray(theta, jnp.float32)
                 return one.head(f, jnp.broadcast_to(row, (f.shape[0], *row.shape))).sum()
 
-            return evaluation.each_member(network, members, one_member, features[:, group]).mean()
+            chosen = features[:, group]
+            return evaluation.each_member(weights, rest, members, one_member, chosen).mean()
 
         return log_likelihood
 

@@ -27,7 +27,7 @@ from keepscore.networks.base import Network, Scaled, is_weight
 
 @dataclass(frozen=True)
 class Family:
-    """A network class that is built as `build(x_shape, d, key, **widths)`, and its named sizes."""
+    """A network class that is built as `build(x_shape, d, rng, **widths)`, and its named sizes."""
 
     build: Callable[..., Any]
     sizes: Mapping[str, Mapping[str, Any]]
@@ -55,7 +55,8 @@ def resolve(
     """A network for such data, from a name, a module, or a function of a key that makes one."""
     if isinstance(network, str):
         family, size = _parse(network, structure)
-        built = FAMILIES[family].build(tuple(x_shape), d, key, **FAMILIES[family].sizes[size])
+        rng = np.random.default_rng(np.asarray(jax.random.key_data(key)).ravel())
+        built = FAMILIES[family].build(tuple(x_shape), d, rng, **FAMILIES[family].sizes[size])
     elif isinstance(network, Network) and not isinstance(network, type):
         built = network
     elif callable(network):
@@ -161,7 +162,7 @@ def _skeleton(description: Mapping[str, Any], shape: Sequence[int], d: int) -> A
         raise FormatError("The description of the network has no valid layer widths.")
     build = FAMILIES[family].build
     try:
-        return eqx.filter_eval_shape(lambda: build(tuple(shape), d, jax.random.key(0), **widths))
+        return eqx.filter_eval_shape(lambda: build(tuple(shape), d, None, **widths))
     except (TypeError, IndexError, ValueError) as error:
         raise FormatError(f"The description of the network makes no network: {error}") from None
 

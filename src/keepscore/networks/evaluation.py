@@ -41,47 +41,54 @@ def pad(array: NDArray[Any], size: int) -> NDArray[Any]:
     return array if short == 0 else np.concatenate([array, np.repeat(array[-1:], short, axis=0)])
 
 
-def each_member(network: Any, members: int, function: Callable[..., Any], *arrays: Any) -> Any:
+def each_member(
+    weights: Any, rest: Any, members: int, function: Callable[..., Any], *arrays: Any
+) -> Any:
     """function(one network, its part of each array) for every member, on a leading axis."""
     if members == 1:
+        network = eqx.combine(weights, rest)
         return jax.tree.map(lambda a: a[None], function(network, *(a[0] for a in arrays)))
-    weights, rest = split(network)
     return jax.vmap(lambda w, *a: function(eqx.combine(w, rest), *a))(weights, *arrays)
 
 
 @eqx.filter_jit
-def _features(network: Any, members: int, x: Any) -> Any:
-    return each_member(network, members, lambda one: one.features(x.astype(jnp.float32)))
+def _features(weights: Any, rest: Any, members: int, x: Any) -> Any:
+    return each_member(weights, rest, members, lambda one: one.features(x.astype(jnp.float32)))
 
 
 @eqx.filter_jit
-def _logits(network: Any, members: int, features: Any, rows: Any, theta: Any) -> Any:
-    return each_member(network, members, lambda one, f: one.head(f[rows], theta), features)
+def _logits(weights: Any, rest: Any, members: int, features: Any, rows: Any, theta: Any) -> Any:
+    def one_member(one: Any, f: Any) -> Any:
+        return one.head(f[rows], theta)
+
+    return each_member(weights, rest, members, one_member, features)
 
 
 @eqx.filter_jit
-def _logits_and_scores(network: Any, members: int, features: Any, rows: Any, theta: Any) -> Any:
+def _logits_and_scores(
+    weights: Any, rest: Any, members: int, features: Any, rows: Any, theta: Any
+) -> Any:
     def one_member(one: Any, f: Any) -> Any:
         value, pull = jax.vjp(lambda t: one.head(f[rows], t), theta)
         return value, pull(jnp.ones_like(value))[0]
 
-    return each_member(network, members, one_member, features)
+    return each_member(weights, rest, members, one_member, features)
 
 
 @eqx.filter_jit
-def _surface(network: Any, members: int, features: Any, theta: Any) -> Any:
+def _surface(weights: Any, rest: Any, members: int, features: Any, theta: Any) -> Any:
     def one_member(one: Any, f: Any) -> Any:
         n = f.shape[0]
         return jax.vmap(lambda t: one.head(f, jnp.broadcast_to(t, (n, *t.shape))))(theta)
 
-    return each_member(network, members, one_member, features).mean(axis=0)
+    return each_member(weights, rest, members, one_member, features).mean(axis=0)
 
 
 def features(network: Any, members: int, x: NDArray[Any]) -> Any:
     """Features of all rows of x, on the device: (members, n, f)."""
     parts = []
     for part, size in pieces(len(x), X_ROWS):
-        embedded = _features(network, members, pad(_compact(x[part]), size))
+        embedded = _features(*split(network), members, pad(_compact(x[part]), size))
         parts.append(embedded[:, : part.stop - part.start])
     return jnp.concatenate(parts, axis=1)
 
@@ -90,7 +97,7 @@ def logits(network: Any, members: int, features: Any, rows: NDArray[Any], theta:
     """Each member's log-ratio of (x of rows[i], theta[i]): (members, n) float64."""
     out = np.empty((members, len(rows)))
     for part, size in pieces(len(rows), HEAD_ROWS):
-        found = _logits(network, members, features, *_padded_pairs(rows, theta, part, size))
+        found = _logits(*split(network), members, features, *_padded_pairs(rows, theta, part, size))
         out[:, part] = np.asarray(found)[:, : part.stop - part.start]
     return out
 
@@ -102,7 +109,7 @@ def logits_and_scores(
     value, score = np.empty(len(rows)), np.empty(theta.shape)
     for part, size in pieces(len(rows), HEAD_ROWS):
         found = _logits_and_scores(
-            network, members, features, *_padded_pairs(rows, theta, part, size)
+            *split(network), members, features, *_padded_pairs(rows, theta, part, size)
         )
         v, s = (np.asarray(a, np.float64).mean(axis=0)[: part.stop - part.start] for a in found)
         value[part], score[part] = v, s
@@ -119,7 +126,7 @@ def surface(network: Any, members: int, features: Any, theta: Floats) -> Iterato
         skip, count = of_x.start - first, of_x.stop - of_x.start
         for of_theta, size in pieces(len(theta), max(1, HEAD_ROWS // x_size)):
             rows = pad(np.asarray(theta[of_theta], np.float32), size)
-            found = np.asarray(_surface(network, members, tile, rows), np.float64)
+            found = np.asarray(_surface(*split(network), members, tile, rows), np.float64)
             yield of_theta, of_x, found[: of_theta.stop - of_theta.start, skip : skip + count]
 
 

@@ -13,11 +13,10 @@ from collections.abc import Sequence
 from typing import Any
 
 import equinox as eqx
-import jax
-from jaxtyping import Array, Float, PRNGKeyArray
+from jaxtyping import Array, Float
 
 from keepscore.errors import ShapeError
-from keepscore.networks.layers import ConvPool, Head
+from keepscore.networks.layers import ConvPool, Head, Source
 from keepscore.networks.sequence import hidden_widths
 
 SIZES: dict[str, dict[str, tuple[int, ...]]] = {
@@ -53,7 +52,7 @@ class ImageNetwork(eqx.Module):
         self,
         x_shape: Sequence[int],
         d: int,
-        key: PRNGKeyArray,
+        rng: Source,
         channels: Sequence[int],
         hidden: Sequence[int],
     ) -> None:
@@ -68,12 +67,9 @@ class ImageNetwork(eqx.Module):
                 f"{x_shape[0]} x {x_shape[1]}. Use network='mlp-30k', or your own module."
             )
         self.seen = (places_seen(left[0], layers), places_seen(left[1], layers))
-        keys = jax.random.split(key, layers + 1)
         widths = [1, *channels]
-        self.convolutions = tuple(
-            ConvPool(widths[i], widths[i + 1], keys[i]) for i in range(layers)
-        )
-        self.joint = Head(left[0] * left[1] * widths[-1], d, hidden, keys[-1])
+        self.convolutions = tuple(ConvPool(widths[i], widths[i + 1], rng) for i in range(layers))
+        self.joint = Head(left[0] * left[1] * widths[-1], d, hidden, rng)
 
     def features(self, x: Float[Array, "b H W"]) -> Float[Array, "b f"]:
         z = x[:, : self.seen[0], : self.seen[1], None]

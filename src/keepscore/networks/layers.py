@@ -18,15 +18,24 @@ from collections.abc import Sequence
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float, PRNGKeyArray
+import numpy as np
+from jaxtyping import Array, Float
 
 silu = jax.nn.silu
 
 
-def uniform(key: PRNGKeyArray, shape: tuple[int, ...], fan_in: int) -> Array:
-    """U(-1/sqrt(fan_in), 1/sqrt(fan_in)), float32."""
+Source = np.random.Generator | None
+
+
+def uniform(rng: Source, shape: tuple[int, ...], fan_in: int) -> Array:
+    """U(-1/sqrt(fan_in), 1/sqrt(fan_in)), float32; zeros without a source of randomness.
+
+    Drawn by NumPy: a compiled draw for each shape would cost seconds before training starts.
+    """
+    if rng is None:
+        return jnp.zeros(shape, jnp.float32)
     bound = fan_in**-0.5
-    return jax.random.uniform(key, shape, jnp.float32, -bound, bound)
+    return jnp.asarray(rng.uniform(-bound, bound, shape).astype(np.float32))
 
 
 def as_matrix_product() -> bool:
@@ -40,10 +49,9 @@ class Linear(eqx.Module):
     weight: Float[Array, "inputs outputs"]
     bias: Float[Array, " outputs"]
 
-    def __init__(self, inputs: int, outputs: int, key: PRNGKeyArray) -> None:
-        k_weight, k_bias = jax.random.split(key)
-        self.weight = uniform(k_weight, (inputs, outputs), inputs)
-        self.bias = uniform(k_bias, (outputs,), inputs)
+    def __init__(self, inputs: int, outputs: int, rng: Source) -> None:
+        self.weight = uniform(rng, (inputs, outputs), inputs)
+        self.bias = uniform(rng, (outputs,), inputs)
 
     def __call__(self, z: Float[Array, "*n inputs"]) -> Float[Array, "*n outputs"]:
         return z @ self.weight + self.bias
@@ -60,12 +68,11 @@ class Join(eqx.Module):
     theta_weight: Float[Array, "d outputs"]
     bias: Float[Array, " outputs"]
 
-    def __init__(self, features: int, d: int, outputs: int, key: PRNGKeyArray) -> None:
-        k_feature, k_theta, k_bias = jax.random.split(key, 3)
+    def __init__(self, features: int, d: int, outputs: int, rng: Source) -> None:
         fan_in = features + d
-        self.feature_weight = uniform(k_feature, (features, outputs), fan_in)
-        self.theta_weight = uniform(k_theta, (d, outputs), fan_in)
-        self.bias = uniform(k_bias, (outputs,), fan_in)
+        self.feature_weight = uniform(rng, (features, outputs), fan_in)
+        self.theta_weight = uniform(rng, (d, outputs), fan_in)
+        self.bias = uniform(rng, (outputs,), fan_in)
 
     def of_features(self, f: Float[Array, "*n features"]) -> Float[Array, "*n outputs"]:
         return f @ self.feature_weight + self.bias
@@ -89,13 +96,10 @@ class Head(eqx.Module):
     join: Join
     layers: tuple[Linear, ...]
 
-    def __init__(self, features: int, d: int, hidden: Sequence[int], key: PRNGKeyArray) -> None:
-        keys = jax.random.split(key, len(hidden) + 1)
-        self.join = Join(features, d, hidden[0], keys[0])
+    def __init__(self, features: int, d: int, hidden: Sequence[int], rng: Source) -> None:
+        self.join = Join(features, d, hidden[0], rng)
         sizes = [*hidden, 1]
-        self.layers = tuple(
-            Linear(sizes[i], sizes[i + 1], keys[i + 1]) for i in range(len(sizes) - 1)
-        )
+        self.layers = tuple(Linear(sizes[i], sizes[i + 1], rng) for i in range(len(sizes) - 1))
 
     def of_features(self, f: Float[Array, "b f"]) -> Float[Array, "b h"]:
         return self.join.of_features(f)
@@ -118,10 +122,9 @@ class Conv1d(eqx.Module):
     weight: Float[Array, "width inputs outputs"]
     bias: Float[Array, " outputs"]
 
-    def __init__(self, inputs: int, outputs: int, width: int, key: PRNGKeyArray) -> None:
-        k_weight, k_bias = jax.random.split(key)
-        self.weight = uniform(k_weight, (width, inputs, outputs), width * inputs)
-        self.bias = uniform(k_bias, (outputs,), width * inputs)
+    def __init__(self, inputs: int, outputs: int, width: int, rng: Source) -> None:
+        self.weight = uniform(rng, (width, inputs, outputs), width * inputs)
+        self.bias = uniform(rng, (outputs,), width * inputs)
 
     def __call__(self, z: Float[Array, "T b inputs"]) -> Float[Array, "S b outputs"]:
         if as_matrix_product():
@@ -152,10 +155,9 @@ class ConvPool(eqx.Module):
     weight: Float[Array, "3 3 inputs outputs"]
     bias: Float[Array, " outputs"]
 
-    def __init__(self, inputs: int, outputs: int, key: PRNGKeyArray) -> None:
-        k_weight, k_bias = jax.random.split(key)
-        self.weight = uniform(k_weight, (3, 3, inputs, outputs), 9 * inputs)
-        self.bias = uniform(k_bias, (outputs,), 9 * inputs)
+    def __init__(self, inputs: int, outputs: int, rng: Source) -> None:
+        self.weight = uniform(rng, (3, 3, inputs, outputs), 9 * inputs)
+        self.bias = uniform(rng, (outputs,), 9 * inputs)
 
     def __call__(self, z: Float[Array, "b H W inputs"]) -> Float[Array, "b h w outputs"]:
         if as_matrix_product():

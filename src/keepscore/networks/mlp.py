@@ -11,10 +11,9 @@ from collections.abc import Sequence
 from typing import Any
 
 import equinox as eqx
-import jax
-from jaxtyping import Array, Float, PRNGKeyArray
+from jaxtyping import Array, Float
 
-from keepscore.networks.layers import Head, Linear, silu
+from keepscore.networks.layers import Head, Linear, Source, silu
 from keepscore.networks.sequence import hidden_widths
 
 SIZES: dict[str, dict[str, tuple[int, ...]]] = {
@@ -36,16 +35,13 @@ class MLP(eqx.Module):
         self,
         x_shape: Sequence[int],
         d: int,
-        key: PRNGKeyArray,
+        rng: Source,
         embedding: Sequence[int],
         hidden: Sequence[int],
     ) -> None:
-        keys = jax.random.split(key, len(embedding) + 1)
         widths = [math.prod(x_shape), *embedding]
-        self.embedding = tuple(
-            Linear(widths[i], widths[i + 1], keys[i]) for i in range(len(embedding))
-        )
-        self.joint = Head(widths[-1], d, hidden, keys[-1])
+        self.embedding = tuple(Linear(widths[i], widths[i + 1], rng) for i in range(len(embedding)))
+        self.joint = Head(widths[-1], d, hidden, rng)
 
     def features(self, x: Float[Array, "b ..."]) -> Float[Array, "b f"]:
         z = x.reshape(x.shape[0], -1)

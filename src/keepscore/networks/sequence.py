@@ -12,12 +12,11 @@ from collections.abc import Sequence
 from typing import Any
 
 import equinox as eqx
-import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float, PRNGKeyArray
+from jaxtyping import Array, Float
 
 from keepscore.errors import ShapeError
-from keepscore.networks.layers import Conv1d, Head, Linear, silu
+from keepscore.networks.layers import Conv1d, Head, Linear, Source, silu
 
 WIDTH = 5
 SIZES: dict[str, dict[str, tuple[int, ...]]] = {
@@ -39,7 +38,7 @@ class SequenceNetwork(eqx.Module):
         self,
         x_shape: Sequence[int],
         d: int,
-        key: PRNGKeyArray,
+        rng: Source,
         embedding: Sequence[int],
         channels: Sequence[int],
         hidden: Sequence[int],
@@ -53,16 +52,13 @@ class SequenceNetwork(eqx.Module):
                 f"{len(channels) * (WIDTH - 1) + 1}; got T = {x_shape[0]}. "
                 "Use network='mlp-30k', or your own module."
             )
-        keys = iter(jax.random.split(key, len(embedding) + len(channels) + 1))
         widths = [x_shape[1], *embedding]
-        self.embedding = tuple(
-            Linear(widths[i], widths[i + 1], next(keys)) for i in range(len(embedding))
-        )
+        self.embedding = tuple(Linear(widths[i], widths[i + 1], rng) for i in range(len(embedding)))
         widths = [widths[-1], *channels]
         self.convolutions = tuple(
-            Conv1d(widths[i], widths[i + 1], WIDTH, next(keys)) for i in range(len(channels))
+            Conv1d(widths[i], widths[i + 1], WIDTH, rng) for i in range(len(channels))
         )
-        self.joint = Head(places * widths[-1], d, hidden, next(keys))
+        self.joint = Head(places * widths[-1], d, hidden, rng)
 
     def features(self, x: Float[Array, "b T K"]) -> Float[Array, "b f"]:
         z = jnp.swapaxes(x, 0, 1)

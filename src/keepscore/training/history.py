@@ -82,4 +82,4 @@ class Bar:
 
 
 def _line(record: Mapping[str, Any]) -> str:
-    return json.dumps(record, allow_nan=False) + "\n"
+    return json.dumps(record, allow_nan=False, sort_keys=True) + "\n"

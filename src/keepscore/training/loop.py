@@ -60,6 +60,10 @@ class Engine:
     def min_epochs(self) -> int:
         return self.config.epochs_at_least(len(self.feed.rows))
 
+    def with_rows(self, gathered: tuple[Any, Any] | None) -> Tables:
+        """The tables a plan's rows lie in: all rows, or those gathered for it."""
+        return self.tables if gathered is None else Tables(self.tables.theta, *gathered)
+
     def expected_epochs(self, position: Position) -> int:
         """How many epochs there will be if none brings anything better."""
         last_best = max(position.best_epoch, default=0)
@@ -74,6 +78,7 @@ class Progress:
     best: Any
     position: Position
     saved_at: float = 0.0
+    compile_seconds: float | None = None
 
     def save(self, engine: Engine) -> None:
         if engine.folder is not None:
@@ -109,6 +114,8 @@ def _one_epoch(engine: Engine, progress: Progress, asked: Event, bar: history.Ba
         position.score_sum = [[0.0] * d for _ in range(feed.members)]
         position.epoch_seconds = 0.0
     epoch = Epoch(feed, position.epoch + 1, engine.place)
+    if progress.compile_seconds is None:
+        progress.compile_seconds = _compile(engine, progress, epoch)
     wanted, ahead = FIRST_CALL, None
     while position.step < feed.steps:
         began = time.perf_counter()
@@ -117,7 +124,7 @@ def _one_epoch(engine: Engine, progress: Progress, asked: Event, bar: history.Ba
         if ahead is None or ahead[0] != (start, stop):
             ahead = ((start, stop), epoch.plan(start, stop))
         (plan, gathered), ahead = ahead[1], None
-        tables = engine.tables if gathered is None else Tables(engine.tables.theta, *gathered)
+        tables = engine.with_rows(gathered)
         t, n = jnp.int32(position.batches), jnp.int32(stop - start)
         member, losses, finite = engine.run(progress.member, tables, plan, t, n)
         if feed.rows.streamed and stop < feed.steps:  # the device is busy: fetch what comes next
@@ -140,6 +147,15 @@ def _one_epoch(engine: Engine, progress: Progress, asked: Event, bar: history.Ba
                 _leave(engine, progress)
             if minutes >= engine.config.checkpoint_minutes:
                 progress.save(engine)
+
+
+def _compile(engine: Engine, progress: Progress, epoch: Epoch) -> float:
+    """Make no step, so that the time of compiling is not taken for that of training."""
+    began = time.perf_counter()
+    plan, gathered = epoch.plan(progress.position.step, progress.position.step)
+    none = jnp.int32(0)
+    jax.block_until_ready(engine.run(progress.member, engine.with_rows(gathered), plan, none, none))
+    return time.perf_counter() - began
 
 
 def _close_epoch(engine: Engine, progress: Progress) -> None:
@@ -185,6 +201,8 @@ def _epoch_record(engine: Engine, progress: Progress, bce: Floats) -> dict[str, 
         "ms_per_step": 1e3 * position.epoch_seconds / steps,
         "best_epoch": max(position.best_epoch),
     }
+    if progress.compile_seconds:
+        record["compile_seconds"], progress.compile_seconds = progress.compile_seconds, 0.0
     if engine.uses_scores:
         record["score_loss"] = float(by_parameter.sum())
         record["score_loss_by_parameter"] = by_parameter.tolist()

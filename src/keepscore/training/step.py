@@ -109,15 +109,17 @@ def step(
     def separate(weights: Any) -> tuple[Any, Losses, Array, AlphaHistory]:
         assert isinstance(loss, ASA)
         (bce, score), pull = jax.vjp(lambda w: losses(w, batch), weights)
-        (g_bce,) = pull((jnp.ones_like(bce), jnp.zeros_like(score)))
-        # One row for each alpha: all parameters together, or each by itself.
-        rows = jnp.eye(len(score)) if loss.per_parameter else jnp.ones((1, len(score)))
-        g_score = jax.vmap(lambda row: pull((jnp.zeros_like(bce), row))[0])(rows)
-        gradient = jax.tree.map(
-            lambda b, s: b + jnp.tensordot(member.alpha, s, axes=1), g_bce, g_score
-        )
-        ratio = norm(g_bce) / jax.vmap(norm)(g_score)
-        history = remember(member.history, ratio, t)
+        # Row 0 asks for the gradient of L_BCE, the others for one alpha each: of all L_k together,
+        # or of each by itself. One batched reverse pass.
+        d = len(score)
+        parts = jnp.eye(d) if loss.per_parameter else jnp.ones((1, d))
+        of_bce = jnp.zeros(1 + len(parts)).at[0].set(1.0)
+        of_score = jnp.concatenate([jnp.zeros((1, d)), parts])
+        (g,) = jax.vmap(pull)((of_bce, of_score))
+        share = jnp.concatenate([jnp.ones(1), member.alpha])
+        gradient = jax.tree.map(lambda rows: jnp.tensordot(share, rows, axes=1), g)
+        norms = jax.vmap(norm)(g)
+        history = remember(member.history, norms[0] / norms[1:], t)
         return gradient, (bce, score), recency_weighted(history, loss.decay), history
 
     if isinstance(loss, ASA):

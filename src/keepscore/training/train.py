@@ -80,6 +80,10 @@ def train(
     if folder is not None and resume:
         earlier = read_checkpoint(folder, state, weights, settings)
         begun = begun if earlier is None else Progress(*earlier)
+        if begun.position.finished and (folder / _surrogates().NAME).exists():
+            # As it was saved, with a calibration it may have been given since.
+            inner = built.network if isinstance(built, networks.Scaled) else built
+            return _surrogates().load(folder, network=inner)
     if not begun.position.records:
         begun.position.records.append(_first_record(engine, built, found))
 
@@ -129,13 +133,13 @@ def _networks(network: Any, rows: Rows, data: Any, config: TrainConfig) -> tuple
     def make(key: jax.Array) -> Any:
         return networks.resolve(network, x_shape, d, data.structure, key)
 
-    key = jax.random.key(config.seed)
-    if config.members > 1 and not isinstance(network, str) and make(key) is network:
+    seeds = np.random.SeedSequence(config.seed).generate_state(config.members)
+    keys = [jax.random.key(int(seed)) for seed in seeds]
+    if config.members > 1 and not isinstance(network, str) and make(keys[0]) is network:
         raise DomainError(
             "All members would start from the same weights. Pass a function of a key that makes "
             "the network, e.g. network=lambda key: MyNetwork(key)."
         )
-    keys = jax.random.split(key, config.members)
     many = [make(k) for k in keys]
     built = many[0]
     if config.scale_inputs:
@@ -228,10 +232,8 @@ def _first_record(engine: Engine, built: Any, found: Perturbation | None) -> dic
 
 
 def _surrogate(built: Any, progress: Progress, data: Any, settings: dict[str, Any]) -> Any:
-    # The surrogate's room lies above this one, so its name is looked up when it is needed.
-    surrogate = importlib.import_module("keepscore.surrogate").Surrogate
     _, rest = networks.split(built)
-    return surrogate(
+    return _surrogates().Surrogate(
         network=eqx.combine(jax.tree.map(jnp.asarray, progress.best), rest),
         space=data.space,
         x_shape=tuple(int(s) for s in data.x.shape[1:]),
@@ -239,3 +241,8 @@ def _surrogate(built: Any, progress: Progress, data: Any, settings: dict[str, An
         provenance={"training": settings, "data": dict(data.provenance)},
         history=tuple(progress.position.records),
     )
+
+
+def _surrogates() -> Any:
+    # The surrogate's room lies above this one, so it is looked up when it is needed.
+    return importlib.import_module("keepscore.surrogate")
