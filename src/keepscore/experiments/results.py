@@ -135,18 +135,33 @@ def _row(result: Result) -> Iterator[tuple[str, Any]]:
             yield f"{name} se", estimate.se
 
 
+def summary_columns(results: list[Result]) -> dict[str, list[str]]:
+    """What a reader looks at first, as text: column name to one entry a cell."""
+    shown = {
+        "test BCE": "bce",
+        "excess": "bce_excess",
+        "far RMSE": "rmse_far",
+        "LRT MSE": "lrt_mse",
+        "coverage": "coverage",
+        "volume": "volume",
+    }
+    every = [r.metrics() for r in results]
+    return {
+        "network": [r.cell.network for r in results],
+        "N": [f"{r.cell.n:,}" for r in results],
+        "loss": [r.cell.loss.upper() for r in results],
+        "seed": [str(r.cell.seed) for r in results],
+        **{title: [str(m[name]) for m in every] for title, name in shown.items()},
+        "ms a batch": [f"{1e3 * m['seconds_per_step'].value:.2f}" for m in every],
+        "seconds": [f"{m['seconds_total'].value:.0f}" for m in every],
+    }
+
+
 def summary_text(results: list[Result]) -> str:
-    """The table printed at the end of a sweep: what a reader looks at first."""
-    head = (
-        f"{'network':>8}{'N':>10}{'loss':>6}{'seed':>5}{'test BCE':>20}{'RMSE far':>18}"
-        f"{'LRT MSE':>18}{'coverage':>18}{'seconds':>10}"
-    )
-    lines = [head]
-    for r in results:
-        m = r.metrics()
-        lines.append(
-            f"{r.cell.network:>8}{r.cell.n:>10,}{r.cell.loss:>6}{r.cell.seed:>5}{m['bce']!s:>20}"
-            f"{m['rmse_far']!s:>18}{m['lrt_mse']!s:>18}{m['coverage']!s:>18}"
-            f"{m['seconds_total'].value:>10.1f}"
-        )
+    """The table printed at the end of a sweep."""
+    columns = summary_columns(results)
+    widths = {name: max(map(len, [name, *values])) for name, values in columns.items()}
+    lines = ["  ".join(name.rjust(widths[name]) for name in columns)]
+    for k in range(len(results)):
+        lines.append("  ".join(values[k].rjust(widths[name]) for name, values in columns.items()))
     return "\n".join(lines)

@@ -1,0 +1,250 @@
+"""The paper's claims, each as a question to the results of a case.
+
+A claim looks at pairs (BCE, ASA) of the same network, N and seed, says in one sentence what was
+measured, and gives a verdict by a rule fixed here, before any result:
+
+    same       what the paper says was seen          better    more than it says
+    partly     seen in part of the cells             not seen  the opposite, or nothing
+
+What it is based on is named: cells as network/N. No pair, no verdict: "not yet run".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from keepscore.experiments.cases import CASES
+from keepscore.experiments.results import Result, find
+from keepscore.experiments.worth import worth_table
+
+MOST, SOME = 0.8, 0.5
+MUCH = 3.0  # the paper's lower equivalence, and the step from one N to the next
+
+
+@dataclass(frozen=True)
+class Pair:
+    """The same cell with both losses."""
+
+    bce: Result
+    asa: Result
+
+    def values(self, metric: str) -> tuple[float, float]:
+        return self.bce.metric(metric).value, self.asa.metric(metric).value
+
+
+@dataclass(frozen=True)
+class Finding:
+    """What a case says of a claim."""
+
+    measured: str
+    verdict: str
+    cells: str
+
+
+@dataclass(frozen=True)
+class Claim:
+    """A claim in our words, and how to look for it."""
+
+    key: str
+    text: str
+    look: Callable[[list[Result], list[Pair]], Finding]
+
+
+def judge(claim: Claim, results: list[Result]) -> Finding:
+    """The verdict of one case's results on one claim."""
+    pairs = pairs_of(results)
+    if not pairs:
+        return Finding("not yet run", "not yet run", "none")
+    return claim.look(results, pairs)
+
+
+def pairs_of(results: list[Result]) -> list[Pair]:
+    """Cells that were run with both losses."""
+    found = []
+    for asa in find(results, loss="asa"):
+        c = asa.cell
+        for bce in find(results, network=c.network, n=c.n, seed=c.seed, loss="bce"):
+            found.append(Pair(bce, asa))
+    return found
+
+
+def _share(hits: int, of: int) -> str:
+    return f"{hits} of {of}"
+
+
+def _by_share(share: float) -> str:
+    return "same" if share >= MOST else "partly" if share >= SOME else "not seen"
+
+
+def _cells(results: list[Result]) -> str:
+    """networks x N, in short."""
+    if not results:
+        return "none"
+    order = CASES[results[0].cell.case].networks
+    networks = sorted({r.cell.network for r in results}, key=order.index)
+    sizes = sorted({r.cell.n for r in results})
+    return f"{', '.join(networks)} × N = {', '.join(f'{n:,}' for n in sizes)}"
+
+
+def _of_pairs(pairs: list[Pair]) -> str:
+    return _cells([p.asa for p in pairs])
+
+
+def _better(pairs: list[Pair], metric: str, slack: float = 1.0) -> int:
+    return sum(asa <= slack * bce for bce, asa in (p.values(metric) for p in pairs))
+
+
+def _metrics(pairs: list[Pair], prefix: str) -> list[str]:
+    return [m for m in pairs[0].asa.metrics() if m.startswith(prefix)]
+
+
+def _improves(results: list[Result], pairs: list[Pair]) -> Finding:
+    words = {"bce": "test BCE", "rmse_far": "far differences", "lrt_mse": "LRT error"}
+    counts = {words[m]: _better(pairs, m) for m in words}
+    parts = [f"{name} in {_share(count, len(pairs))}" for name, count in counts.items()]
+    share = float(np.mean([count / len(pairs) for count in counts.values()]))
+    return Finding(f"lower with ASA: {', '.join(parts)} pairs", _by_share(share), _of_pairs(pairs))
+
+
+def _scores(results: list[Result], pairs: list[Pair]) -> Finding:
+    metrics = _metrics(pairs, "score_mse[")
+    parts, ratios = [], []
+    for metric in metrics:
+        ratio = float(np.median([asa / bce for bce, asa in (p.values(metric) for p in pairs)]))
+        ratios += [asa < bce for bce, asa in (p.values(metric) for p in pairs)]
+        parts.append(f"{metric[len('score_mse[') : -1]} × {ratio:.2f}")
+    text = f"squared score error with ASA, median over pairs: {', '.join(parts)}"
+    return Finding(text, _by_share(float(np.mean(ratios))), _of_pairs(pairs))
+
+
+def _worth(results: list[Result], pairs: list[Pair]) -> Finding:
+    # At the largest N of BCE there is nothing to compare with but that run itself.
+    table = [w for w in worth_table(results) if w.found.n < w.found.largest]
+    if not table:
+        return Finding("BCE at a larger N is missing", "not yet run", _of_pairs(pairs))
+    parts, most = [], 0.0
+    for metric, words in (("bce", "test BCE"), ("rmse_far", "far differences")):
+        found = [w.found for w in table if w.metric == metric]
+        factors = [f.factor for f in found]
+        beyond = sum(f.beyond == "more" for f in found)
+        more = f" (more than the largest run in {_share(beyond, len(found))})" if beyond else ""
+        parts.append(f"by {words} {min(factors):.3g}x to {max(factors):.3g}x{more}")
+        most = max(most, *factors)
+    verdict = "better" if most > 10 else "same" if most >= MUCH else "partly" if most > 1.5 else ""
+    return Finding("; ".join(parts), verdict or "not seen", _cells(results))
+
+
+def _larger(results: list[Result], pairs: list[Pair]) -> Finding:
+    order = CASES[pairs[0].asa.cell.case].networks
+    sizes = sorted({order.index(p.asa.cell.network) for p in pairs})
+    if len(sizes) < 2:
+        return Finding("one network size only", "not yet run", _of_pairs(pairs))
+
+    def gain(place: int) -> float:
+        mine = [p for p in pairs if order.index(p.asa.cell.network) == place]
+        return float(np.median([1 - a / b for b, a in (p.values("bce_excess") for p in mine)]))
+
+    small, large = gain(sizes[0]), gain(sizes[-1])
+    text = (
+        f"share of the excess BCE removed by ASA, median: {small:.0%} at {order[sizes[0]]}, "
+        f"{large:.0%} at {order[sizes[-1]]}"
+    )
+    return Finding(text, "same" if large > small else "not seen", _of_pairs(pairs))
+
+
+def _cost(results: list[Result], pairs: list[Pair]) -> Finding:
+    ratios = [a / b for b, a in (p.values("seconds_per_step") for p in pairs)]
+    low, middle, high = np.quantile(ratios, [0, 0.5, 1])
+    text = f"time a batch, ASA over BCE: {low:.2f} to {high:.2f}, median {middle:.2f}"
+    verdict = "same" if low < 1.1 else "partly" if low < 1.25 else "not seen"
+    return Finding(text, verdict, _of_pairs(pairs))
+
+
+def _cheaper(results: list[Result], pairs: list[Pair]) -> Finding:
+    ratios = []
+    for p in pairs:
+        c = p.asa.cell
+        larger = [r for r in find(results, network=c.network, loss="bce") if r.cell.n >= MUCH * c.n]
+        if larger:
+            more = min(larger, key=lambda r: (r.cell.n, r.cell.seed))
+            ratios.append(p.asa.metric("seconds_total").value / more.metric("seconds_total").value)
+    if not ratios:
+        return Finding("no BCE run at three times the data", "not yet run", _of_pairs(pairs))
+    hits = sum(ratio < 1 for ratio in ratios)
+    text = (
+        f"training with ASA took less than BCE with 3x or more data in {_share(hits, len(ratios))} "
+        f"pairs (median ratio {np.median(ratios):.2f})"
+    )
+    return Finding(text, _by_share(hits / len(ratios)), _of_pairs(pairs))
+
+
+def _coverage(results: list[Result], pairs: list[Pair]) -> Finding:
+    under = [
+        p
+        for p in pairs
+        if p.bce.metric("coverage").value
+        < p.bce.metric("coverage_exact").value - 2 * p.bce.metric("coverage").se
+    ]
+    if not under:
+        return Finding(
+            "BCE under-covers nowhere by two standard errors", "not seen", _of_pairs(pairs)
+        )
+    hits = sum(a > b for b, a in (p.values("coverage") for p in under))
+    before, after = (np.mean([p.values("coverage")[k] for p in under]) for k in range(2))
+    text = (
+        f"where BCE under-covers ({_share(len(under), len(pairs))} pairs): {before:.3f} with BCE, "
+        f"{after:.3f} with ASA on average, higher in {_share(hits, len(under))}"
+    )
+    return Finding(text, _by_share(hits / len(under)), _of_pairs(under))
+
+
+def _volume(results: list[Result], pairs: list[Pair]) -> Finding:
+    small = [p for p in pairs if p.bce.metric("volume").value < p.bce.metric("volume_exact").value]
+    if not small:
+        return Finding("no BCE sets smaller than the exact ones", "not seen", _of_pairs(pairs))
+    hits = sum(a > b for b, a in (p.values("volume") for p in small))
+    text = (
+        f"BCE's sets are smaller than the exact ones in {_share(len(small), len(pairs))} pairs; "
+        f"ASA's are larger than BCE's in {_share(hits, len(small))} of those"
+    )
+    return Finding(text, _by_share(hits / len(small)), _of_pairs(small))
+
+
+def _estimates(results: list[Result], pairs: list[Pair]) -> Finding:
+    metrics = _metrics(pairs, "mle_mse[")
+    counts = {m[len("mle_mse[") : -1]: _better(pairs, m, slack=1.1) for m in metrics}
+    parts = [f"{name} in {_share(count, len(pairs))}" for name, count in counts.items()]
+    share = float(np.mean([count / len(pairs) for count in counts.values()]))
+    text = f"squared MLE error no more than 10% above BCE's: {', '.join(parts)} pairs"
+    return Finding(text, _by_share(share), _of_pairs(pairs))
+
+
+def _null(results: list[Result], pairs: list[Pair]) -> Finding:
+    distances = [
+        (p.bce.content["etest"]["null_distance"], p.asa.content["etest"]["null_distance"])
+        for p in pairs
+    ]
+    hits = sum(asa <= bce for bce, asa in distances)
+    before, after = np.median(distances, axis=0)
+    text = (
+        f"largest distance between null distributions, surrogate and exact: median {before:.3f} "
+        f"with BCE, {after:.3f} with ASA; closer in {_share(hits, len(pairs))} pairs"
+    )
+    return Finding(text, _by_share(hits / len(pairs)), _of_pairs(pairs))
+
+
+CLAIMS = (
+    Claim("improves", "ASA improves the surrogate in nearly every configuration", _improves),
+    Claim("scores", "The network's own score comes much closer to the exact one", _scores),
+    Claim("worth", "ASA is worth 3x to 10x as many simulations with BCE", _worth),
+    Claim("larger", "The gain is larger for larger networks", _larger),
+    Claim("cost", "ASA costs little: under 1.1x the time in some cases", _cost),
+    Claim("cheaper", "ASA is cheaper than training on 3x the data", _cheaper),
+    Claim("coverage", "Under-coverage of Wilks sets with BCE is repaired", _coverage),
+    Claim("volume", "Sets grow where they were too small", _volume),
+    Claim("estimates", "Maximum likelihood estimates are unaffected or better", _estimates),
+    Claim("null", "The LRT statistic's null distribution comes closer to the exact one", _null),
+)

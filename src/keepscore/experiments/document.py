@@ -1,0 +1,106 @@
+"""docs/reproduction.md, filled from the cells' JSON between two markers.
+
+    python -m keepscore.experiments.document [results [docs/reproduction.md]]
+
+Nothing between the markers is written by hand; a test compares the page with the results.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+from keepscore.errors import FormatError, StorageError
+from keepscore.experiments.cases import CASES
+from keepscore.experiments.claims import CLAIMS, judge
+from keepscore.experiments.results import Result, load_exact, load_results, summary_columns
+from keepscore.experiments.worth import worth_table
+from keepscore.files import write_atomically
+
+BEGIN, END = "<!-- results: begin -->", "<!-- results: end -->"
+
+
+def results_section(results: Path) -> str:
+    """The generated part of the page: claims, then equivalence and cells of each case."""
+    found = {case: load_results(results, case) for case in CASES}
+    return "\n".join([*_claims(found), *_cases(results, found)])
+
+
+def fill(results: Path, page: Path) -> bool:
+    """Put the section into the page; True if that changed it."""
+    try:
+        text = page.read_text(encoding="utf-8")
+    except OSError as error:
+        raise StorageError(f"Cannot read {page}: {error.strerror}.") from error
+    if text.count(BEGIN) != 1 or text.count(END) != 1 or text.index(BEGIN) > text.index(END):
+        raise FormatError(f"{page} needs the line {BEGIN} once, and {END} once after it.")
+    before, rest = text.split(BEGIN)
+    after = rest.split(END)[1]
+    new = f"{before}{BEGIN}\n\n{results_section(results)}\n\n{END}{after}"
+    if new != text:
+        write_atomically(page, lambda file: file.write(new.encode()))
+    return new != text
+
+
+def _claims(found: dict[str, list[Result]]) -> Iterator[str]:
+    yield "## Claims"
+    yield ""
+    yield "| Claim | Case | Measured here | Verdict | Cells |"
+    yield "|---|---|---|---|---|"
+    for claim in CLAIMS:
+        for k, (case, results) in enumerate(found.items()):
+            finding = judge(claim, results)
+            text = claim.text if k == 0 else ""
+            yield f"| {text} | {case} | {finding.measured} | {finding.verdict} | {finding.cells} |"
+
+
+def _cases(path: Path, found: dict[str, list[Result]]) -> Iterator[str]:
+    for case, results in found.items():
+        yield ""
+        yield f"## {CASES[case].title}"
+        yield ""
+        if not results:
+            yield f"Not yet run. Command: `keepscore reproduce {case} --profile committed`."
+            continue
+        yield from _summary(path, case, results)
+
+
+def _summary(path: Path, case: str, results: list[Result]) -> Iterator[str]:
+    commits = sorted({str(r.content["environment"].get("commit"))[:10] for r in results})
+    yield f"{len(results)} cells in `results/{case}/`, from commit {', '.join(commits)}."
+    exact = load_exact(path, case)
+    if exact is not None:
+        coverage, volume = exact["coverage"], exact["volume"]
+        yield (
+            f"The exact likelihood's own 95% sets cover {coverage['value']:.3f} ± "
+            f"{coverage['se']:.3f} and have volume {volume['value']:.4g} on average."
+        )
+    yield ""
+    worth = worth_table(results)
+    if worth:
+        yield "What ASA at N is worth in BCE simulations, and the time those would train:"
+        yield ""
+        yield "| Network | N | Metric | Worth | Time |"
+        yield "|---|---|---|---|---|"
+        for w in worth:
+            time = "" if w.found.time_factor is None else f"{w.found.time_factor:.2g}x"
+            yield f"| {w.network} | {w.found.n:,} | {w.label} | {w.found} | {time} |"
+        yield ""
+    columns = summary_columns(results)
+    yield "| " + " | ".join(columns) + " |"
+    yield "|" + "---|" * len(columns)
+    for k in range(len(results)):
+        yield "| " + " | ".join(values[k] for values in columns.values()) + " |"
+
+
+def main(arguments: list[str]) -> int:
+    """Fill the page; print whether it changed."""
+    results = Path(arguments[0] if arguments else "results")
+    page = Path(arguments[1] if len(arguments) > 1 else "docs/reproduction.md")
+    print(f"{page}: {'filled anew' if fill(results, page) else 'unchanged'} from {results}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
