@@ -79,6 +79,7 @@ def test_convolution_in_time_as_a_matrix_product_equals_lax_conv():
 def test_convolution_with_pooling_as_matrix_products_equals_lax_conv():
     layer, z = ConvPool(3, 4, RNG), normal(5, 10, 14, 3)
     _same_map(layer.by_patches, layer.by_convolution, z)
+    _same_map(layer.by_places, layer.by_convolution, z)
 
 
 def _same_map(one, other, z):

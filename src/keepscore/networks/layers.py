@@ -148,8 +148,9 @@ class Conv1d(eqx.Module):
 class ConvPool(eqx.Module):
     """3 x 3 valid convolution, ReLU, 2 x 2 average: (b, 2h+2, 2w+2, inputs) -> (b, h, w, outputs).
 
-    On a CPU each of the four places in a pooling window is one matrix product of its own: a quarter
-    of the patches at a time stays in the cache, and the average is a sum of four arrays.
+    With many inputs the matrix product is the work, and is done once. With one input (the field
+    itself) writing and averaging its large output is; then each of the four places in a pooling
+    window is a product of its own, and the average a sum of four arrays: a third of the time.
     """
 
     weight: Float[Array, "3 3 inputs outputs"]
@@ -160,11 +161,18 @@ class ConvPool(eqx.Module):
         self.bias = uniform(rng, (outputs,), 9 * inputs)
 
     def __call__(self, z: Float[Array, "b H W inputs"]) -> Float[Array, "b h w outputs"]:
-        if as_matrix_product():
-            return self.by_patches(z)
-        return self.by_convolution(z)
+        if not as_matrix_product():
+            return self.by_convolution(z)
+        return self.by_places(z) if z.shape[-1] == 1 else self.by_patches(z)
 
     def by_patches(self, z: Float[Array, "b H W inputs"]) -> Float[Array, "b h w outputs"]:
+        b, h, w, inputs = z.shape[0], z.shape[1] - 2, z.shape[2] - 2, z.shape[3]
+        shifted = [z[:, i : i + h, j : j + w] for i in range(3) for j in range(3)]
+        patches = jnp.concatenate(shifted, axis=-1)
+        y = jax.nn.relu(patches @ self.weight.reshape(9 * inputs, -1) + self.bias)
+        return y.reshape(b, h // 2, 2, w // 2, 2, -1).mean(axis=(2, 4))
+
+    def by_places(self, z: Float[Array, "b H W inputs"]) -> Float[Array, "b h w outputs"]:
         b, height, width, inputs = z.shape
         h, w = height // 2 - 1, width // 2 - 1
         # Every second row and column, by parity: a tap (i, j) of window place (p, q) reads parity
