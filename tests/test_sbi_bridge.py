@@ -11,8 +11,8 @@ import sys
 import numpy as np
 import pytest
 
+from keepscore.bridges.sbi import box_prior, to_sbi_potential
 from keepscore.errors import MismatchError, MissingError, ShapeError
-from keepscore.inference.sbi import box_prior, to_sbi_potential
 from tests.toys import GaussianToy
 
 
@@ -39,7 +39,7 @@ def xs(toy):
 
 
 def test_missing_packages_are_named_with_the_extra(toy, xs, monkeypatch):
-    monkeypatch.delitem(sys.modules, "keepscore.inference.sbi_potential", raising=False)
+    monkeypatch.delitem(sys.modules, "keepscore.bridges.sbi_potential", raising=False)
     monkeypatch.setitem(sys.modules, "torch", None)
     with pytest.raises(MissingError, match=r"'torch'.*keepscore\[sbi\]"):
         to_sbi_potential(toy, xs)

@@ -138,6 +138,16 @@ class Surrogate:
         """The same surrogate carrying the plain data of a calibration (`ks.calibrate`)."""
         return replace(self, calibration=None if calibration is None else dict(calibration))
 
+    def to_sbi(self, xs: ArrayLike | None = None, *, prior: Any = None) -> Any:
+        """A potential for sbi's MCMC posteriors and diagnostics, with gradient; needs sbi.
+
+        xs: observations of one system, (n, *x_shape), or None to set them later in sbi. prior: a
+        torch distribution of the working parameters; uniform on the base box by default.
+        """
+        from keepscore.bridges.sbi import to_sbi_potential
+
+        return to_sbi_potential(self, xs, prior=prior)
+
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write it to a folder, over a surrogate that may be there."""
         folder = make_folder(path)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import os
 import warnings
 from pathlib import Path
@@ -19,6 +18,8 @@ from keepscore.errors import DomainError, DtypeError, KeepscoreWarning, ShapeErr
 from keepscore.files import make_folder
 from keepscore.losses import ASA, BCE, Loss, Perturbation, loss_to_dict, search_epsilon
 from keepscore.losses.score import TOLERANCE
+from keepscore.surrogate import NAME as SURROGATE
+from keepscore.surrogate import Surrogate, load
 from keepscore.training import history
 from keepscore.training.checkpoint import Position, read_checkpoint
 from keepscore.training.config import FREE_SETTINGS, TrainConfig
@@ -49,7 +50,7 @@ def train(
     path: str | os.PathLike[str] | None = None,
     resume: bool = True,
     progress: bool | None = None,
-) -> Any:
+) -> Surrogate:
     """Train a network on a data set and return it as a `Surrogate`.
 
     data, validation: from `ks.simulate`; without validation data, a part of `data` is held out
@@ -80,14 +81,14 @@ def train(
     if folder is not None and resume:
         earlier = read_checkpoint(folder, state, weights, settings)
         begun = begun if earlier is None else Progress(*earlier)
-        if begun.position.finished and (folder / _surrogates().NAME).exists():
+        if begun.position.finished and (folder / SURROGATE).exists():
             # As it was saved, with a calibration it may have been given since.
             inner = built.network if isinstance(built, networks.Scaled) else built
-            return _surrogates().load(folder, network=inner)
+            return load(folder, network=inner)
     if not begun.position.records:
         begun.position.records.append(_first_record(engine, built, found))
 
-    def surrogate() -> Any:
+    def surrogate() -> Surrogate:
         return _surrogate(built, begun, data, settings)
 
     try:
@@ -231,9 +232,9 @@ def _first_record(engine: Engine, built: Any, found: Perturbation | None) -> dic
     return record
 
 
-def _surrogate(built: Any, progress: Progress, data: Any, settings: dict[str, Any]) -> Any:
+def _surrogate(built: Any, progress: Progress, data: Any, settings: dict[str, Any]) -> Surrogate:
     _, rest = networks.split(built)
-    return _surrogates().Surrogate(
+    return Surrogate(
         network=eqx.combine(jax.tree.map(jnp.asarray, progress.best), rest),
         space=data.space,
         x_shape=tuple(int(s) for s in data.x.shape[1:]),
@@ -241,8 +242,3 @@ def _surrogate(built: Any, progress: Progress, data: Any, settings: dict[str, An
         provenance={"training": settings, "data": dict(data.provenance)},
         history=tuple(progress.position.records),
     )
-
-
-def _surrogates() -> Any:
-    # The surrogate's room lies above this one, so it is looked up when it is needed.
-    return importlib.import_module("keepscore.surrogate")

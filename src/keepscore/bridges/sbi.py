@@ -61,7 +61,7 @@ def to_sbi_potential(
 def _bridge() -> Any:
     """The module written in torch, or an error that says what to install."""
     try:
-        return importlib.import_module("keepscore.inference.sbi_potential")
+        return importlib.import_module("keepscore.bridges.sbi_potential")
     except ModuleNotFoundError as error:
         if error.name is None or error.name.partition(".")[0] not in ("torch", "sbi"):
             raise

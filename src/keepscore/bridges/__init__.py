@@ -1,0 +1,1 @@
+"""Ways out: likelihoods of this package in the terms of other libraries."""
