@@ -69,7 +69,8 @@ def demo(
         "scorecards": {name: card.to_dict() for name, card in cards.items()},
         "seconds": time.perf_counter() - began,
     }
-    text = "\n".join([comparison(cards), "", *content.findings, "", f"Report: {page}"])
+    answers = _estimates(content.intervals)
+    text = "\n".join([comparison(cards), "", *content.findings, *answers, "", f"Report: {page}"])
     show(result, text, json)
 
 
@@ -125,7 +126,7 @@ def _content(
         created=now(),
         methods=(*surrogates, EXACT),
         commands=(command,),
-        findings=_findings(cards, intervals, n),
+        findings=_findings(cards, n),
         runs=tuple(run_of(name, s) for name, s in surrogates.items()),
         scorecard=rows,
         coverage=coverage,
@@ -192,19 +193,22 @@ def _posterior_by_grid(surfaces: Any, method: str) -> list[Any]:
     return rows
 
 
-def _findings(cards: Any, intervals: Any, n: int) -> tuple[str, ...]:
+def _findings(cards: Any, n: int) -> tuple[str, ...]:
     far = {name: card.ltest.rmse_far for name, card in cards.items()}
-    lines = [
+    covered = {name: card.etest.coverage for name, card in cards.items()}
+    return (
         f"From {n:,} simulations, differences of the log-likelihood are off by "
         f"{far['ASA'].value:.2f} with scores (ASA) and {far['BCE'].value:.2f} without (BCE), "
-        "root mean square."
+        "root mean square.",
+        "Wilks' 95% sets held the truth in "
+        + " and ".join(f"{found.value:.1%} ({name})" for name, found in covered.items())
+        + " of the test groups.",
+    )
+
+
+def _estimates(intervals: Any) -> list[str]:
+    return [
+        f"{row.parameter} by {row.method}: {row.estimate:.3f} [{row.lower:.3f}, {row.upper:.3f}], "
+        f"truth {row.truth:.3f}"
+        for row in intervals
     ]
-    for name, card in cards.items():
-        covered = card.etest.coverage
-        lines.append(f"95% sets of {name} covered in {covered.value:.1%} of the test groups.")
-    for row in intervals:
-        lines.append(
-            f"{row.parameter} by {row.method}: {row.estimate:.3f} [{row.lower:.3f}, "
-            f"{row.upper:.3f}], truth {row.truth:.3f}."
-        )
-    return tuple(lines)
