@@ -127,8 +127,9 @@ CASES = {
 K30, K100, K300, M1 = 30_000, 100_000, 300_000, 1_000_000
 _SIS, _FIELD = CASES["sis"].networks, CASES["gaussian"].networks
 
-_SMOKE_2 = Evaluation(256, 32, 16, 8, (2, 2), 3, 3, 9, points=12)
-_SMOKE_3 = Evaluation(128, 16, 4, 4, (2, 2, 2), 2, 4, 5, points=5)
+# Few different numbers of observations: a network is compiled once for each.
+_SMOKE_2 = Evaluation(256, 64, 16, 8, (2, 2), 4, 4, 9, points=12)
+_SMOKE_3 = Evaluation(64, 64, 4, 4, (2, 2, 2), 2, 4, 5, points=5)
 _LAPTOP_2 = Evaluation(100_000, 10_000, 5_000, 32, None, 15, 10, 41)
 _LAPTOP_3 = Evaluation(20_000, 4_000, 500, 24, (3, 3, 3), 10, 10, 31)
 _PAPER_2 = Evaluation(1_000_000, 20_000, 20_000, 32, None, 30, 10, 41)
@@ -155,7 +156,7 @@ PROFILES: dict[str, dict[str, Plan]] = {
     "smoke": {
         "sis": Plan(_smoke("3k"), _SMOKE_2, _SHORT),
         "gaussian": Plan(_smoke("30k"), _SMOKE_3, _SHORT),
-        "student-t": Plan(_smoke("30k"), _SMOKE_3, _SHORT),
+        "student-t": Plan((Block(("30k",), (256,)),), _SMOKE_3, _SHORT),
     },
     "laptop": {
         "sis": Plan(
