@@ -73,21 +73,13 @@ def _draw(ax: Axes, panel: ArrowPanel, lanes: Sequence[str], sizes: Sequence[int
         ends = [arrow.bce] if arrow.asa is None else [arrow.bce, arrow.asa]
         for end in ends:
             ax.errorbar(x, end.value, yerr=end.se or None, color=colour, linewidth=0.8, alpha=0.6)
+        if arrow.asa is not None:
+            # A line and a triangle: an arrow shorter than its head would seem to point backwards.
+            head = "v" if arrow.asa.value < arrow.bce.value else "^"
+            ax.plot([x, x], [arrow.bce.value, arrow.asa.value], color=colour)
+            ax.plot(x, arrow.asa.value, head, color=colour, markersize=5.5)
         face = colour if arrow.asa is None else "white"
         ax.plot(x, arrow.bce.value, marker, color=colour, markersize=4, markerfacecolor=face)
-        if arrow.asa is not None:
-            ax.annotate(
-                "",
-                xy=(x, arrow.asa.value),
-                xytext=(x, arrow.bce.value),
-                arrowprops={
-                    "arrowstyle": "-|>,head_length=0.45,head_width=0.22",
-                    "color": colour,
-                    "shrinkA": 2,
-                    "shrinkB": 0,
-                    "linewidth": 1.4,
-                },
-            )
     if panel.line is not None:
         ax.axhline(panel.line, color=INK, linewidth=0.9, linestyle=(0, (5, 3)))
         ax.annotate(

@@ -36,15 +36,23 @@ def surfaces(
     """One panel a likelihood on the same axes and the same scale; contours bound Wilks sets."""
     first, second = (np.asarray(a, dtype=float) for a in axes)
     cuts = [float(stats.chi2.ppf(p, 2)) for p in LEVELS]
+    deepest = 3 * cuts[-1]
     with styled():
         figure, axs = panels(len(panels_), width=2.9, height=3.1)
         image: Any = None
         for ax, panel in zip(axs, panels_, strict=True):
             statistic = -2 * np.asarray(panel.values, dtype=float).T
             # Beyond the outermost contour the exact depth says nothing more.
-            shown = np.clip(statistic, 0, 3 * cuts[-1])
+            shown = np.clip(statistic, 0, deepest)
             image = ax.pcolormesh(
-                first, second, shown, cmap="cividis_r", shading="nearest", rasterized=True
+                first,
+                second,
+                shown,
+                cmap="cividis_r",
+                shading="nearest",
+                vmin=0,
+                vmax=deepest,
+                rasterized=True,
             )
             lines = ax.contour(first, second, shown, levels=cuts, colors=INK, linewidths=0.7)
             labels = {c: f"{p:.1%}".replace(".0%", "%") for c, p in zip(cuts, LEVELS, strict=True)}
