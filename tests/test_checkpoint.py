@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import training_kill_target as target
-from training_helpers import CACHE, SHORT, toy_data, weights_equal
+from training_helpers import CACHE, SHORT, Tiny, toy_data, weights_equal
 
 import keepscore as ks
 from keepscore.errors import FormatError, MismatchError
@@ -94,12 +94,12 @@ def test_sigterm_writes_a_checkpoint_and_exits_with_its_own_code(tmp_path, unint
     assert weights_equal(target_in_process(tmp_path), expected)
 
 
-@pytest.mark.parametrize("loss", [FAST, BCE()])
+@pytest.mark.parametrize("loss", [FAST, pytest.param(BCE(), marks=pytest.mark.slow)])
 def test_an_interruption_at_any_call_costs_no_bit(tmp_path, monkeypatch, loss):
     """Raise out of the loop at the k-th checkpoint, resume, and go on so until it is finished."""
     config = replace(SHORT, checkpoint_minutes=1e-9, members=2)
     data, held = toy_data(300), toy_data(100, 1)
-    whole = ks.train(data, held, "1k", loss, config)
+    whole = ks.train(data, held, Tiny, loss, config)
     write, count = loop.write_checkpoint, [0]
 
     def failing(*arguments):
@@ -113,7 +113,7 @@ def test_an_interruption_at_any_call_costs_no_bit(tmp_path, monkeypatch, loss):
     monkeypatch.setattr(loop, "SECONDS_A_CALL", 1e-9)
     for _ in range(20):
         try:
-            pieces = ks.train(data, held, "1k", loss, config, tmp_path)
+            pieces = ks.train(data, held, Tiny, loss, config, tmp_path)
             break
         except KeyboardInterrupt:
             continue

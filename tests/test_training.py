@@ -68,7 +68,7 @@ def test_both_losses_converge_to_the_log_ratio_and_scores_help():
 
 
 def test_history_says_what_happened(tmp_path):
-    surrogate = ks.train(toy_data(), toy_data(100, 1), "1k", FAST, SHORT, tmp_path / "run")
+    surrogate = ks.train(toy_data(), toy_data(100, 1), Tiny, FAST, SHORT, tmp_path / "run")
     lines = [json.loads(line) for line in (tmp_path / "run" / "history.jsonl").open()]
     assert lines == [dict(record) for record in surrogate.history]
     assert [line["event"] for line in lines] == ["start", "epoch", "epoch", "end"]
@@ -103,7 +103,7 @@ def test_the_best_epoch_is_returned_and_patience_ends_the_run():
 def test_the_same_seed_gives_the_same_bits_and_another_does_not():
     data = toy_data()
     first, again, other = (
-        ks.train(data, toy_data(100, 1), "1k", FAST, replace(SHORT, seed=seed))
+        ks.train(data, toy_data(100, 1), Tiny, FAST, replace(SHORT, seed=seed))
         for seed in (0, 0, 1)
     )
     assert weights_equal(first, again)
@@ -176,11 +176,11 @@ class OnDisk:
         return found
 
 
-@pytest.mark.parametrize("members", [1, 2])
+@pytest.mark.parametrize("members", [1, pytest.param(2, marks=pytest.mark.slow)])
 def test_streaming_from_disk_gives_the_same_bits_in_bounded_memory(monkeypatch, members):
     data = toy_data(700)
     config = replace(SHORT, members=members)
-    resident = ks.train(data, toy_data(300, 1), "1k", FAST, config)
+    resident = ks.train(data, toy_data(300, 1), Tiny, FAST, config)
     monkeypatch.setattr(feed, "STREAMED_BYTES", 4 * 4 * 32 * 5 * members)  # five steps at a time
     monkeypatch.setattr("keepscore.training.validation.BLOCK_BYTES", 4096)
     x = OnDisk(data.x)
@@ -188,7 +188,7 @@ def test_streaming_from_disk_gives_the_same_bits_in_bounded_memory(monkeypatch, 
     on_disk = with_arrays(data, x=x)
     held = toy_data(300, 1)
     streamed = ks.train(
-        on_disk, with_arrays(held, x=OnDisk(held.x)), "1k", FAST, small,
+        on_disk, with_arrays(held, x=OnDisk(held.x)), Tiny, FAST, small,
     )  # fmt: skip
     assert streamed.history[0]["streamed"]
     assert not resident.history[0]["streamed"]
@@ -233,7 +233,7 @@ def test_training_with_symmetries_uses_them():
 def test_an_ensemble_averages_its_members_and_reports_their_spread():
     config = replace(SHORT, members=3)
     data = toy_data()
-    surrogate = ks.train(data, None, "1k", FAST, config)
+    surrogate = ks.train(data, None, Tiny, FAST, config)
     theta, x = data.theta[:50], data.x[:50]
     each = []
     for m in range(3):
@@ -257,7 +257,7 @@ def test_an_ensemble_averages_its_members_and_reports_their_spread():
 
 def test_finite_differences_record_what_the_search_found():
     loss = ASA(network_score="finite-difference", update_every=4)
-    surrogate = ks.train(toy_data(), None, "1k", loss, SHORT)
+    surrogate = ks.train(toy_data(), None, Tiny, loss, SHORT)
     found = surrogate.history[0]["epsilon"]
     assert len(found["value"]) == 2
     assert max(found["worst_error"]) <= 0.01

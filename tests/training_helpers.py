@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import os
 import shutil
 import tempfile
 
@@ -16,6 +17,10 @@ from keepscore.data.dataset import Dataset
 from keepscore.space import Parameter, Space
 from keepscore.training import TrainConfig
 
+# Compiling takes longer than anything these small networks do: compile quickly, not well. Read when
+# JAX first computes something, which no module does on import.
+QUICKLY = "--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true"
+os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {QUICKLY}".strip()
 # Many tests train the same small network: compile it once a session.
 CACHE = tempfile.mkdtemp(prefix="keepscore-test-")
 atexit.register(shutil.rmtree, CACHE, ignore_errors=True)

@@ -6,7 +6,7 @@ Prints one line for each checkpoint, so that the killer knows where it is.
 import sys
 from dataclasses import replace
 
-from training_helpers import SHORT, toy_data
+from training_helpers import SHORT, Tiny, toy_data
 
 import keepscore as ks
 from keepscore.losses import ASA
@@ -26,7 +26,7 @@ def go(path, slowly=False):
 
         loop.write_checkpoint = announced
     loop.FIRST_CALL, loop.SECONDS_A_CALL = 1, 1e-9  # one step a call
-    return ks.train(toy_data(300), toy_data(100, 1), "1k", LOSS, CONFIG, path)
+    return ks.train(toy_data(300), toy_data(100, 1), Tiny, LOSS, CONFIG, path)
 
 
 if __name__ == "__main__":

@@ -235,7 +235,9 @@ def _first_record(engine: Engine, built: Any, found: Perturbation | None) -> dic
 def _surrogate(built: Any, progress: Progress, data: Any, settings: dict[str, Any]) -> Surrogate:
     _, rest = networks.split(built)
     return Surrogate(
-        network=eqx.combine(jax.tree.map(jnp.asarray, progress.best), rest),
+        network=eqx.combine(
+            jax.tree.map(lambda w: jnp.asarray(np.asarray(w)), progress.best), rest
+        ),
         space=data.space,
         x_shape=tuple(int(s) for s in data.x.shape[1:]),
         members=settings["config"]["members"],
