@@ -66,7 +66,7 @@ def describe() -> dict[str, Any]:
         "cpu": cpu_model(),
         "cores": cores(),
         "memory_gib": memory_gib(),
-        "system": f"{platform.system()} {platform.release()}",
+        "system": platform.system(),
         "interpreter": f"{platform.python_implementation()} {sys.version.split()[0]}",
         "versions": versions(),
         # Above the number of cores at the start, other work was running: do not trust the times.

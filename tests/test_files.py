@@ -30,6 +30,12 @@ def test_a_failed_write_leaves_the_old_file_and_nothing_else(tmp_path):
     assert os.listdir(tmp_path) == ["a.json"]
 
 
+def test_files_are_as_readable_as_any_other(tmp_path):
+    write_json(tmp_path / "a.json", {})
+    (tmp_path / "plain").write_text("")
+    assert (tmp_path / "a.json").stat().st_mode == (tmp_path / "plain").stat().st_mode
+
+
 def test_nan_is_not_json(tmp_path):
     with pytest.raises(ValueError, match="JSON compliant"):
         write_json(tmp_path / "a.json", {"x": float("nan")})

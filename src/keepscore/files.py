@@ -24,6 +24,11 @@ TEMPORARY_PREFIX = ".tmp-"
 # Of a writer on another host we cannot know whether it lives; after a day nothing takes that long.
 ABANDONED_SECONDS = 24 * 3600.0
 
+# Temporary files are private; what they become is as readable as any file of this user.
+_UMASK = os.umask(0)
+os.umask(_UMASK)
+MODE = 0o666 & ~_UMASK
+
 
 def make_folder(path: str | os.PathLike[str]) -> Path:
     """Create a folder (and its parents); a typed error names the path when that fails."""
@@ -53,6 +58,7 @@ def write_atomically(
             write(file)
             file.flush()
             os.fsync(file.fileno())
+        os.chmod(temporary, MODE)
         if exclusive:
             _rename_if_free(temporary, path)
         else:
