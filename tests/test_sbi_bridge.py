@@ -58,6 +58,26 @@ class TestPotential:
         log_prior = -np.log(np.prod(toy.space.upper - toy.space.lower))
         np.testing.assert_allclose(got, toy.given(xs)(theta) + log_prior, rtol=2e-6, atol=2e-4)
 
+    def test_a_surrogate_goes_over_with_value_and_gradient(self, toy, xs):
+        import jax
+
+        from keepscore import networks
+        from keepscore.surrogate import Surrogate
+
+        network = networks.resolve("1k", toy.x_shape, 2, None, jax.random.key(0))
+        surrogate = Surrogate(network, toy.space, toy.x_shape)
+        theta = self.torch.tensor(
+            toy.space.uniform(9, np.random.default_rng(5)), requires_grad=True
+        )
+        values = surrogate.to_sbi(xs)(theta)
+        like = surrogate.given(xs)
+        shifted = values.detach().numpy() - like(theta.detach().numpy())
+        np.testing.assert_allclose(shifted, shifted[0], atol=1e-4)
+        values.sum().backward()
+        np.testing.assert_allclose(
+            theta.grad.numpy(), like.gradient(theta.detach().numpy()), rtol=1e-5, atol=1e-5
+        )
+
     def test_gradient_is_the_derivative_and_scales_with_the_cotangent(self, toy, xs):
         potential = to_sbi_potential(toy, xs)
         theta = self.torch.tensor(
