@@ -167,7 +167,9 @@ def on_cluster(task: Task, shards: Iterable[int], cluster: Any) -> Results:
     try:
         # A few shards ahead of the workers; results are taken as they come and then let go.
         ahead = 2 * max(1, sum(client.nthreads().values()))
-        finished = as_completed([submit() for _ in range(min(ahead, len(waiting)))])
+        first = [submit() for _ in range(min(ahead, len(waiting)))]
+        # On this client's own loop: by default it would be that of whatever client is current.
+        finished = as_completed(first, loop=client.loop)
         for future in finished:
             _, index = ours.pop(future.key)
             try:
