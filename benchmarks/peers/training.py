@@ -21,8 +21,8 @@ TORCH = "benchmarks.peers.torch_training"
 SBI = "benchmarks.peers.sbi_training"
 # name -> (settings, whom it is compared with, what it is)
 CONTENDERS: dict[str, tuple[dict[str, Any], str, str]] = {
-    "ours, BCE": ({"module": OURS, "loss": "BCE"}, "ours, BCE", "ks.train, BCE"),
-    "ours, ASA": ({"module": OURS, "loss": "ASA"}, "ours, ASA", "ks.train, BCE + adaptive score"),
+    "ours, BCE": ({"module": OURS, "loss": "BCE"}, "ours, BCE", "the loop of ks.train, BCE"),
+    "ours, ASA": ({"module": OURS, "loss": "ASA"}, "ours, ASA", "the loop of ks.train, ASA"),
     "sbi": (
         {"module": SBI, "tuned": False},
         "ours, BCE",

@@ -89,7 +89,7 @@ class Scorecard:
 
     def _least_bce(self) -> Estimate | None:
         """What the exact ratio would score on all pairs: the surrogate's, less the excess found on
-        those with an evidence. The bare mean over those few is five times noisier."""
+        those with an evidence; the bare mean over those few pairs is noisier."""
         found, excess = self.ltest.bce, self.ltest.bce_excess
         if excess is None:
             return None
