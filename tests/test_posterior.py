@@ -8,7 +8,10 @@ from likelihoods import FastToy, toy_groups
 
 import keepscore as ks
 from keepscore.errors import DomainError, DtypeError, KeepscoreWarning
+from keepscore.inference import select
+from keepscore.inference.nuts import LARGEST_DEPTH, Settings, sample
 from keepscore.inference.posterior import _to_arviz
+from keepscore.inference.start import maximise
 
 
 def by_grid(like, log_prior=None, side=400):
@@ -74,7 +77,10 @@ def test_poor_draws_are_shouted_about():
     toy, _, x = toy_groups(1, seed=33, theta=[0.1, 0.0])
     like, rng = toy.given(x[0]), np.random.default_rng(0)
     fine = 0.1 * rng.standard_normal((4, 500, 2))
-    calm = {"diverging": np.zeros((4, 500), dtype=bool)}
+    calm = {
+        "diverging": np.zeros((4, 500), dtype=bool),
+        "tree_depth": np.full((4, 500), 2),
+    }
     _to_arviz(like, fine, dict(calm), 0, "none")  # a warning here would be an error
     apart = fine + np.array([0.0, 0.0, 0.0, 0.3])[:, None, None]
     with pytest.warns(KeepscoreWarning, match="DO NOT TRUST.*R-hat"):
@@ -82,7 +88,47 @@ def test_poor_draws_are_shouted_about():
     with pytest.warns(KeepscoreWarning, match="effective sample size"):
         _to_arviz(like, np.repeat(fine[:, ::10], 10, axis=1), dict(calm), 0, "none")
     with pytest.warns(KeepscoreWarning, match="2000 transition"):
-        _to_arviz(like, fine, {"diverging": ~calm["diverging"]}, 0, "none")
+        _to_arviz(like, fine, calm | {"diverging": ~calm["diverging"]}, 0, "none")
+    with pytest.warns(KeepscoreWarning, match="100% of the trajectories were cut"):
+        _to_arviz(like, fine, calm | {"tree_depth": np.full((4, 500), LARGEST_DEPTH)}, 0, "none")
+
+
+def test_trajectories_end_on_a_ridge_too_narrow_for_them():
+    """Crossing a ridge a thousand times longer than wide takes more steps than are allowed."""
+    _, _, x = toy_groups(1, n=3, seed=35, theta=[0.1, 0.0])
+    flat = replace(FastToy().given(x[0]), traceable=lambda theta, group: 0.0 * theta[0])
+    with pytest.warns(KeepscoreWarning, match="DO NOT TRUST.*cut at 128 steps"):
+        result = ks.posterior(
+            flat,
+            prior=lambda t: -0.5 * ((t[0] - t[1]) / 1e-3) ** 2,
+            draws=20, warmup=30, chains=2,
+        )  # fmt: skip
+    assert int(result.sample_stats["n_steps"].max()) < 2**LARGEST_DEPTH
+
+
+def test_chains_of_many_groups_are_those_groups_posteriors():
+    """Chain i belongs to group[i], by tracing and by callback alike."""
+    import jax.numpy as jnp
+
+    _, _, x = toy_groups(3, n=6, seed=36)
+    plain = FastToy().given(x)
+    data = np.asarray(x, dtype=np.float32).reshape(3, -1)
+
+    def traced(theta, group):
+        z = (jnp.asarray(data)[group] - theta[0]) * jnp.exp(-theta[1])
+        return -0.5 * (z**2).sum() - data.shape[1] * (theta[1] + 0.5 * np.log(2 * np.pi))
+
+    found = maximise(plain)
+    group = np.array([2, 0, 2, 0])
+    for like in (plain, replace(plain, traceable=traced)):
+        theta, _ = sample(like, None, found, group, 1, Settings(draws=400, warmup=200))
+        for i in (0, 2):
+            mean, sd = by_grid(select(plain, i))
+            own = theta[group == i].reshape(-1, 2)
+            other = theta[group != i].reshape(-1, 2)
+            # 800 draws, worth at least 200: five standard errors are 0.35 sd.
+            assert (abs(own.mean(axis=0) - mean) < 0.35 * sd).all()
+            assert (abs(other.mean(axis=0) - mean) > 0.35 * sd).any()
 
 
 def test_bad_input():

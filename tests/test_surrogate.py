@@ -117,7 +117,7 @@ def test_empty_batches_give_empty_arrays(surrogate):
 def test_observations_are_embedded_once(monkeypatch):
     surrogate = make()
     like = surrogate.given(pairs(10)[1])
-    monkeypatch.setattr(evaluation, "features", None)
+    monkeypatch.setattr(evaluation.Evaluator, "features", None)
     like(pairs(300)[0])
     like.gradient(pairs(3)[0])
 
@@ -321,3 +321,42 @@ def test_weights_that_do_not_fit_are_refused(tmp_path, kind):
     replace_weights(tmp_path, damaged_weights(kind, surrogate))
     with pytest.raises(FormatError):
         ks.load(tmp_path)
+
+
+def test_large_surfaces_are_interpolated_to_the_accuracy_of_float32(surrogate):
+    x = pairs(12)[1].reshape(3, 4, 4)
+    like, plain = surrogate.given(x), surrogate.given(x, interpolate=False)
+    grid = MODEL.space.grid(40)
+    expected = plain(grid)
+    error = np.abs(like(grid) - expected).max(axis=1)
+    assert (error <= 2e-6 * np.abs(expected).max(axis=1)).all()
+    # It did interpolate: head evaluations at the nodes only, so other roundings than the head's.
+    assert not np.array_equal(like(grid), expected)
+    shuffled = np.random.default_rng(0).permutation(len(grid))
+    np.testing.assert_allclose(like(grid[shuffled]), like(grid)[:, shuffled], atol=1e-9)
+
+
+def test_surfaces_that_cannot_be_interpolated_are_evaluated(monkeypatch):
+    """Groups are judged one by one; those not resolved go through the head."""
+    surrogate = make()
+    like = surrogate.given(pairs(12)[1].reshape(3, 4, 4))
+    plain = surrogate.given(pairs(12)[1].reshape(3, 4, 4), interpolate=False)
+    grid = MODEL.space.grid(40)
+
+    def pretended(evaluate, points, tolerance):
+        values = np.full((3, len(points)), np.nan)
+        values[1] = 7.0
+        return values, np.array([False, True, False])
+
+    monkeypatch.setattr("keepscore.surrogate.chebyshev.interpolate", pretended)
+    values = like(grid)
+    assert (values[1] == 7.0).all()
+    np.testing.assert_array_equal(values[[0, 2]], plain(grid)[[0, 2]])
+
+
+def test_networks_built_alike_share_their_programs():
+    one, two = make(0), make(1)
+    assert one._evaluator.structure is two._evaluator.structure
+    assert one._evaluator.structure is not make(members=2)._evaluator.structure
+    theta, x = pairs(5)
+    assert not np.allclose(one.log_ratio(theta, x), two.log_ratio(theta, x))

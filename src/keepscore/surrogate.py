@@ -20,6 +20,7 @@ import hashlib
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -42,12 +43,14 @@ from keepscore.networks.tensors import (
     to_tensors,
     write_tensors,
 )
+from keepscore.numerics import chebyshev
 from keepscore.space import Space
 
 FORMAT, VERSION = "keepscore surrogate", 1
 NAME = "surrogate.json"
 LARGEST_JSON = 64 << 20
 LARGEST_ENSEMBLE = 4096
+INTERPOLATION = 4e-7  # of the largest value: a few roundings of float32
 
 
 @dataclass(frozen=True, eq=False)
@@ -87,50 +90,47 @@ class Surrogate:
         rows, data = self._pairs(theta, x)
         out = np.empty(rows.shape)
         for part, _ in evaluation.pieces(len(rows), evaluation.HEAD_ROWS):
-            features = evaluation.features(self.network, self.members, data[part])
+            features = self._evaluator.features(data[part, None])
             index = np.arange(features.shape[1])
-            _, out[part] = evaluation.logits_and_scores(
-                self.network, self.members, features, index, rows[part]
-            )
+            out[part] = self._evaluator.scores(features, rows[part], index)[1][:, 0]
         return out
 
-    def given(self, xs: ArrayLike) -> Likelihood:
+    def given(self, xs: ArrayLike, *, interpolate: bool = True) -> Likelihood:
         """Log-likelihood of iid observations (n, *x_shape), or of g groups (g, n, *x_shape).
 
         The observations are embedded here, once; every theta after that costs the head only. Logits
-        are float32, their sums over a group float64.
+        are float32, their sums over a group float64. A surface of many theta (a thousand or so, two
+        parameters) is interpolated between Chebyshev points wherever that is shown to be as good as
+        float32 (numerics/chebyshev.py); interpolate=False sends every theta through the head.
         """
-        groups, single = as_groups(xs, self.x_shape)
-        g, n = groups.shape[:2]
-        flat = groups.reshape(g * n, *self.x_shape)
-        features = evaluation.features(self.network, self.members, flat)
-        of_group = np.arange(g * n).reshape(g, n)
-
-        def rows(theta: Floats, group: Integers) -> tuple[NDArray[Any], Floats]:
-            return of_group[group].reshape(-1), np.repeat(theta, n, axis=0)
+        observed, single = as_groups(xs, self.x_shape)
+        g, n = observed.shape[:2]
+        evaluator = self._evaluator
+        groups = evaluator.features(observed)
 
         def pairs(theta: Floats, group: Integers) -> Floats:
-            found = evaluation.logits(self.network, self.members, features, *rows(theta, group))
-            return found.mean(axis=0).reshape(-1, n).sum(axis=1)
+            found = evaluator.pairs(groups, theta, group)
+            return found.sum(axis=2, dtype=np.float64).mean(axis=0)
 
         def pairs_gradient(theta: Floats, group: Integers) -> tuple[Floats, Floats]:
-            value, score = evaluation.logits_and_scores(
-                self.network, self.members, features, *rows(theta, group)
-            )
-            return value.reshape(-1, n).sum(axis=1), score.reshape(-1, n, self.space.d).sum(axis=1)
+            value, score = evaluator.scores(groups, theta, group)
+            return value.sum(axis=1, dtype=np.float64), score.sum(axis=1, dtype=np.float64)
 
         def surface(theta: Floats) -> Floats:
-            values = np.empty((len(theta), g * n))
-            for of_theta, of_x, tile in evaluation.surface(
-                self.network, self.members, features, theta
-            ):
-                values[of_theta, of_x] = tile
-            return np.ascontiguousarray(values.reshape(len(theta), g, n).sum(axis=2).T)
+            if not (interpolate and chebyshev.worthwhile(len(theta), self.space.d)):
+                return evaluator.surface(groups, theta)
+            values, resolved = chebyshev.interpolate(
+                lambda points: evaluator.surface(groups, points), theta, INTERPOLATION
+            )
+            rest = np.flatnonzero(~resolved)
+            if len(rest):
+                values[rest] = evaluator.surface(groups[:, rest], theta)
+            return values
 
         return Likelihood(
             self.space, g, n, pairs, pairs_gradient, surface, single,
             kind="surrogate",
-            traceable=self._traceable(features.reshape(self.members, g, n, -1)),
+            traceable=lambda theta, group: evaluator.log_likelihood(groups, theta, group),
             calibration=self.calibration,
         )  # fmt: skip
 
@@ -183,26 +183,14 @@ class Surrogate:
         rows, data = self._pairs(theta, x)
         out = np.empty((self.members, len(rows)))
         for part, _ in evaluation.pieces(len(rows), evaluation.HEAD_ROWS):
-            features = evaluation.features(self.network, self.members, data[part])
+            features = self._evaluator.features(data[part, None])
             index = np.arange(features.shape[1])
-            out[:, part] = evaluation.logits(
-                self.network, self.members, features, index, rows[part]
-            )
+            out[:, part] = self._evaluator.pairs(features, rows[part], index)[:, :, 0]
         return out
 
-    def _traceable(self, features: Any) -> Any:
-        """theta (d,), group -> the group's log-likelihood, in JAX."""
-        (weights, rest), members = networks.split(self.network), self.members
-
-        def log_likelihood(theta: Any, group: Any) -> Any:
-            def one_member(one: Any, f: Any) -> Any:
-                row = jnp.asarray(theta, jnp.float32)
-                return one.head(f, jnp.broadcast_to(row, (f.shape[0], *row.shape))).sum()
-
-            chosen = features[:, group]
-            return evaluation.each_member(weights, rest, members, one_member, chosen).mean()
-
-        return log_likelihood
+    @cached_property
+    def _evaluator(self) -> evaluation.Evaluator:
+        return evaluation.Evaluator(self.network, self.members)
 
 
 def load(path: str | os.PathLike[str], network: Any = None) -> Surrogate:

@@ -7,6 +7,7 @@ from keepscore.inference.likelihood import Likelihood, select
 from keepscore.inference.mle import MLE, mle
 from keepscore.inference.null import Calibration
 from keepscore.inference.posterior import posterior
+from keepscore.inference.profile import profile_curve
 from keepscore.inference.sbc import SBC, sbc
 from keepscore.inference.tests import LRT, lrt
 
@@ -25,6 +26,7 @@ __all__ = [
     "lrt",
     "mle",
     "posterior",
+    "profile_curve",
     "sbc",
     "select",
 ]

@@ -53,6 +53,13 @@ def select(like: Likelihood, index: int | slice | ArrayLike) -> Likelihood:
         values = whole.pairs(np.tile(theta, (len(chosen), 1)), np.repeat(chosen, len(theta)))
         return values.reshape(len(chosen), len(theta))
 
+    def of_whole(i: Any) -> Any:
+        if len(chosen) == 1:
+            return int(chosen[0])
+        import jax.numpy as jnp
+
+        return jnp.asarray(chosen)[i]  # i may be traced
+
     return replace(
         whole,
         group_count=len(chosen),
@@ -60,7 +67,7 @@ def select(like: Likelihood, index: int | slice | ArrayLike) -> Likelihood:
         pairs=lambda theta, group: whole.pairs(theta, chosen[group]),
         pairs_gradient=lambda theta, group: whole.pairs_gradient(theta, chosen[group]),
         surface=surface,
-        traceable=None if traced is None else lambda theta, i: traced(theta, int(chosen[i])),
+        traceable=None if traced is None else lambda theta, i: traced(theta, of_whole(i)),
     )
 
 

@@ -185,21 +185,22 @@ def _ends(
     begin, end = home.copy(), home.copy()
     for a in range(f.ndim - 1):
         lowest = f.min(axis=tuple(1 + b for b in range(f.ndim - 1) if b != a))
-        for row in range(len(f)):
-            t, v = where[row, a], lowest[row]
-            hits = np.flatnonzero(v <= 0)
-            if len(hits):
-                begin[row, a] = min(home[row, a], _crossing(t, v, hits[0], -1))
-                end[row, a] = max(home[row, a], _crossing(t, v, hits[-1], 1))
+        hits = lowest <= 0
+        some = hits.any(axis=1)
+        left = _crossing(where[:, a], lowest, hits.argmax(axis=1), -1)
+        right = _crossing(where[:, a], lowest, hits.shape[1] - 1 - hits[:, ::-1].argmax(axis=1), 1)
+        begin[:, a] = np.where(some, np.minimum(home[:, a], left), home[:, a])
+        end[:, a] = np.where(some, np.maximum(home[:, a], right), home[:, a])
     begin = np.where(touches[:, :, 0], np.minimum(begin, first), begin)
     return begin, np.where(touches[:, :, 1], np.maximum(end, last), end)
 
 
-def _crossing(t: Floats, v: Floats, i: int, way: int) -> float:
-    j = i + way
-    if not 0 <= j < len(t):
-        return float(t[i])
-    return float(t[i] + (t[j] - t[i]) * (-v[i]) / (v[j] - v[i]))
+def _crossing(t: Floats, v: Floats, i: Integers, way: int) -> Floats:
+    """Where v (n, m) over t (n, m), not positive at i (n,), crosses zero on its way to i + way."""
+    row, j = np.arange(len(t)), np.clip(i + way, 0, t.shape[1] - 1)
+    rise = v[row, j] - v[row, i]
+    share = np.where(rise > 0, -v[row, i] / np.where(rise > 0, rise, 1.0), 0.0)
+    return t[row, i] + (t[row, j] - t[row, i]) * share
 
 
 def _interpolate(cube: Floats, where: Floats, slope_along: int | None = None) -> Floats:

@@ -1,13 +1,24 @@
-"""Trained networks at many pairs: compiled once for each padded size, in pieces that fit the cache.
+"""A trained network made ready for many evaluations: compiled once a size, little to do a call.
 
-A network here may be an ensemble: its weights then have a leading axis of members, and its
-log-ratio is the mean of theirs (the geometric mean of their ratios). Features are
-(members, n, f).
+    features   x (g, n, *x_shape)              -> groups (members, g, n, f), on the device
+    pairs      groups, theta (p, d), group (p,) -> log-ratios (members, p, n)
+    scores     the same                        -> log-ratios (p, n), gradients (p, n, d)
+    surface    groups, theta (m, d)            -> log-likelihoods (g, m), summed over n
+
+A network may be an ensemble: its weights then have a leading axis of members, and its log-ratio is
+the mean of theirs (the geometric mean of their ratios). Logits are float32, as the network computes
+them; means and sums are taken in float64.
+
+A call should cost what the arithmetic costs. So the network is taken apart once, into a plain tuple
+of arrays and a `Structure`, the same object for all networks built alike: JAX then finds the
+compiled program without walking through modules. Sizes are padded, so that few are compiled, and
+work is cut into tiles that fit the cache.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import cache, partial
 from typing import Any
 
 import equinox as eqx
@@ -17,22 +28,178 @@ import numpy as np
 from numpy.typing import NDArray
 
 from keepscore.checks import Floats
-from keepscore.networks.base import split
+from keepscore.networks.base import is_weight
 
 X_ROWS = 256  # rows of x embedded at a time
-HEAD_ROWS = 8192  # pairs through the head at a time
+HEAD_ROWS = 8192  # pairs of x and theta through the head at a time
+Arrays = tuple[Any, ...]
 
 
-def padded(n: int, most: int) -> int:
-    """The next power of two, at most `most`: few sizes, few compilations."""
-    return min(most, 1 << max(0, n - 1).bit_length())
+class Structure:
+    """A network without its arrays. Compared by identity: `cache` keeps one for each kind."""
+
+    def __init__(self, treedef: Any, others: tuple[Any, ...], members: int) -> None:
+        self.treedef, self.others, self.members = treedef, others, members
+
+    def each_member(self, arrays: Arrays, function: Callable[..., Any], *features: Any) -> Any:
+        """function(one network, its part of each of `features`), on a leading axis of members."""
+        weights, constants = arrays
+
+        def one_member(w: Arrays, *own: Any) -> Any:
+            leaves, pools = [], {"weight": iter(w), "constant": iter(constants)}
+            for kind, leaf in self.others:
+                leaves.append(next(pools[kind]) if kind in pools else leaf)
+            return function(jax.tree.unflatten(self.treedef, leaves), *own)
+
+        if self.members > 1:
+            return jax.vmap(one_member)(weights, *features)
+        return jax.tree.map(lambda a: a[None], one_member(weights, *(f[0] for f in features)))
 
 
-def pieces(n: int, most: int) -> Iterator[tuple[slice, int]]:
+_structure = cache(Structure)
+
+
+def take_apart(network: Any, members: int) -> tuple[Structure, Arrays]:
+    """(structure, (weights, constants)) of a network; the arrays are on the device."""
+    leaves, treedef = jax.tree.flatten(network)
+    kinds = [
+        "weight" if is_weight(leaf) else "constant" if eqx.is_array(leaf) else "other"
+        for leaf in leaves
+    ]
+    zipped = list(zip(kinds, leaves, strict=True))
+    others = tuple((kind, leaf if kind == "other" else None) for kind, leaf in zipped)
+    arrays = tuple(
+        tuple(jax.device_put(leaf) for kind, leaf in zipped if kind == wanted)
+        for wanted in ("weight", "constant")
+    )
+    try:
+        return _structure(treedef, others, members), arrays
+    except TypeError:  # something in the network has no hash: a structure of its own
+        return Structure(treedef, others, members), arrays
+
+
+class Evaluator:
+    """A network with its arrays in place; see the top of this file."""
+
+    def __init__(self, network: Any, members: int) -> None:
+        self.structure, self.arrays = take_apart(network, members)
+        self.members = members
+
+    def features(self, x: NDArray[Any]) -> Any:
+        """Features of x (g, n, *x_shape): (members, g, n, f)."""
+        g, n = x.shape[:2]
+        flat = x.reshape(g * n, *x.shape[2:])
+        compact = flat if x.dtype.itemsize <= 4 else flat.astype(np.float32)
+        parts = []
+        for part, size in pieces(len(flat), X_ROWS):
+            embedded = _features(self.structure, self.arrays, pad(compact[part], size))
+            parts.append(np.asarray(embedded)[:, : part.stop - part.start])
+        whole = parts[0] if len(parts) == 1 else np.concatenate(parts, axis=1)
+        return jax.device_put(whole.reshape(self.members, g, n, -1))
+
+    def pairs(self, groups: Any, theta: Floats, group: NDArray[Any]) -> NDArray[np.float32]:
+        """Each member's log-ratios of the observations of group[i] at theta[i]: (members, p, n)."""
+        n = groups.shape[2]
+        out = np.empty((self.members, len(theta), n), np.float32)
+        for part, size in pieces(len(theta), max(1, HEAD_ROWS // n)):
+            found = _pairs(self.structure, self.arrays, groups, *_rows(theta, group, part, size))
+            out[:, part] = np.asarray(found)[:, : part.stop - part.start]
+        return out
+
+    def scores(
+        self, groups: Any, theta: Floats, group: NDArray[Any]
+    ) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+        """The same log-ratios and their gradients in theta, means over members."""
+        n = groups.shape[2]
+        value = np.empty((len(theta), n), np.float32)
+        score = np.empty((len(theta), n, theta.shape[1]), np.float32)
+        for part, size in pieces(len(theta), max(1, HEAD_ROWS // n)):
+            found = _scores(self.structure, self.arrays, groups, *_rows(theta, group, part, size))
+            v, s = (np.asarray(a)[: part.stop - part.start] for a in found)
+            value[part], score[part] = v, s
+        return value, score
+
+    def surface(self, groups: Any, theta: Floats) -> Floats:
+        """Every group at every theta: (g, m)."""
+        g, n = groups.shape[1:3]
+        out = np.empty((g, len(theta)))
+        at_once = max(1, HEAD_ROWS // n)
+        for of_group, size in pieces(g, at_once):
+            # A last short tile of groups starts earlier instead of being padded.
+            first = max(0, min(of_group.start, g - size))
+            tile = groups if size >= g else groups[:, first : first + size]
+            used = slice(of_group.start - first, of_group.stop - first)
+            for of_theta, count in pieces(len(theta), max(1, at_once // min(size, g)), fine=True):
+                rows = pad(np.asarray(theta[of_theta], np.float32), count)
+                found = np.asarray(_surface(self.structure, self.arrays, tile, rows))
+                kept = found[: of_theta.stop - of_theta.start, used]
+                out[of_group, of_theta] = kept.sum(axis=2, dtype=np.float64).T
+        return out
+
+    def log_likelihood(self, groups: Any, theta: Any, group: Any) -> Any:
+        """Of one group at one theta (d,), as a scalar in JAX, for samplers that trace."""
+
+        def one_member(one: Any, f: Any) -> Any:
+            row = jnp.asarray(theta, jnp.float32)
+            return one.head(f, jnp.broadcast_to(row, (f.shape[0], *row.shape))).sum()
+
+        return self.structure.each_member(self.arrays, one_member, groups[:, group]).mean()
+
+
+@partial(jax.jit, static_argnums=0)
+def _features(structure: Structure, arrays: Arrays, x: Any) -> Any:
+    return structure.each_member(arrays, lambda one: one.features(x.astype(jnp.float32)))
+
+
+@partial(jax.jit, static_argnums=0)
+def _pairs(structure: Structure, arrays: Arrays, groups: Any, theta: Any, group: Any) -> Any:
+    def one_member(one: Any, f: Any) -> Any:
+        return _head(one, f[group], theta[:, None])
+
+    return structure.each_member(arrays, one_member, groups)
+
+
+@partial(jax.jit, static_argnums=0)
+def _scores(structure: Structure, arrays: Arrays, groups: Any, theta: Any, group: Any) -> Any:
+    def one_member(one: Any, f: Any) -> Any:
+        # theta row by row before it is differentiated: sums over n are left to float64.
+        rows = jnp.broadcast_to(theta[:, None], (*theta.shape[:1], f.shape[1], theta.shape[1]))
+        value, pull = jax.vjp(lambda t: _head(one, f[group], t), rows)
+        return value, pull(jnp.ones_like(value))[0]
+
+    value, score = structure.each_member(arrays, one_member, groups)
+    return value.mean(axis=0), score.mean(axis=0)
+
+
+@partial(jax.jit, static_argnums=0)
+def _surface(structure: Structure, arrays: Arrays, groups: Any, theta: Any) -> Any:
+    def one_member(one: Any, f: Any) -> Any:
+        return _head(one, f[None], theta[:, None, None])
+
+    return structure.each_member(arrays, one_member, groups).mean(axis=0)
+
+
+def _head(one: Any, f: Any, theta: Any) -> Any:
+    """The head on features (..., f) and theta (..., d) with leading axes that broadcast."""
+    lead = jnp.broadcast_shapes(f.shape[:-1], theta.shape[:-1])
+    f = jnp.broadcast_to(f, (*lead, f.shape[-1])).reshape(-1, f.shape[-1])
+    theta = jnp.broadcast_to(theta, (*lead, theta.shape[-1])).reshape(-1, theta.shape[-1])
+    return one.head(f, theta).reshape(lead)
+
+
+def padded(n: int, most: int, fine: bool = False) -> int:
+    """The next power of two (fine: or one of three between), at most `most`: few compilations."""
+    power = 1 << max(0, n - 1).bit_length()
+    if fine and power >= 8:
+        power = next(size for size in (5, 6, 7, 8) if size * power // 8 >= n) * power // 8
+    return min(most, power)
+
+
+def pieces(n: int, most: int, fine: bool = False) -> Iterator[tuple[slice, int]]:
     """Consecutive parts of range(n) and the padded size of each."""
     for start in range(0, n, most):
         stop = min(start + most, n)
-        yield slice(start, stop), padded(stop - start, most)
+        yield slice(start, stop), padded(stop - start, most, fine)
 
 
 def pad(array: NDArray[Any], size: int) -> NDArray[Any]:
@@ -41,101 +208,8 @@ def pad(array: NDArray[Any], size: int) -> NDArray[Any]:
     return array if short == 0 else np.concatenate([array, np.repeat(array[-1:], short, axis=0)])
 
 
-def each_member(
-    weights: Any, rest: Any, members: int, function: Callable[..., Any], *arrays: Any
-) -> Any:
-    """function(one network, its part of each array) for every member, on a leading axis."""
-    if members == 1:
-        network = eqx.combine(weights, rest)
-        return jax.tree.map(lambda a: a[None], function(network, *(a[0] for a in arrays)))
-    return jax.vmap(lambda w, *a: function(eqx.combine(w, rest), *a))(weights, *arrays)
-
-
-@eqx.filter_jit
-def _features(weights: Any, rest: Any, members: int, x: Any) -> Any:
-    return each_member(weights, rest, members, lambda one: one.features(x.astype(jnp.float32)))
-
-
-@eqx.filter_jit
-def _logits(weights: Any, rest: Any, members: int, features: Any, rows: Any, theta: Any) -> Any:
-    def one_member(one: Any, f: Any) -> Any:
-        return one.head(f[rows], theta)
-
-    return each_member(weights, rest, members, one_member, features)
-
-
-@eqx.filter_jit
-def _logits_and_scores(
-    weights: Any, rest: Any, members: int, features: Any, rows: Any, theta: Any
-) -> Any:
-    def one_member(one: Any, f: Any) -> Any:
-        value, pull = jax.vjp(lambda t: one.head(f[rows], t), theta)
-        return value, pull(jnp.ones_like(value))[0]
-
-    return each_member(weights, rest, members, one_member, features)
-
-
-@eqx.filter_jit
-def _surface(weights: Any, rest: Any, members: int, features: Any, theta: Any) -> Any:
-    def one_member(one: Any, f: Any) -> Any:
-        n = f.shape[0]
-        return jax.vmap(lambda t: one.head(f, jnp.broadcast_to(t, (n, *t.shape))))(theta)
-
-    return each_member(weights, rest, members, one_member, features).mean(axis=0)
-
-
-def features(network: Any, members: int, x: NDArray[Any]) -> Any:
-    """Features of all rows of x, on the device: (members, n, f)."""
-    parts = []
-    for part, size in pieces(len(x), X_ROWS):
-        embedded = _features(*split(network), members, pad(_compact(x[part]), size))
-        parts.append(embedded[:, : part.stop - part.start])
-    return jnp.concatenate(parts, axis=1)
-
-
-def logits(network: Any, members: int, features: Any, rows: NDArray[Any], theta: Any) -> Floats:
-    """Each member's log-ratio of (x of rows[i], theta[i]): (members, n) float64."""
-    out = np.empty((members, len(rows)))
-    for part, size in pieces(len(rows), HEAD_ROWS):
-        found = _logits(*split(network), members, features, *_padded_pairs(rows, theta, part, size))
-        out[:, part] = np.asarray(found)[:, : part.stop - part.start]
-    return out
-
-
-def logits_and_scores(
-    network: Any, members: int, features: Any, rows: NDArray[Any], theta: Any
-) -> tuple[Floats, Floats]:
-    """Means over members of the log-ratio (n,) and of its gradient in theta (n, d), float64."""
-    value, score = np.empty(len(rows)), np.empty(theta.shape)
-    for part, size in pieces(len(rows), HEAD_ROWS):
-        found = _logits_and_scores(
-            *split(network), members, features, *_padded_pairs(rows, theta, part, size)
-        )
-        v, s = (np.asarray(a, np.float64).mean(axis=0)[: part.stop - part.start] for a in found)
-        value[part], score[part] = v, s
-    return value, score
-
-
-def surface(network: Any, members: int, features: Any, theta: Floats) -> Iterator[tuple[Any, ...]]:
-    """Log-ratios of every x at every theta, in tiles: (slice of theta, slice of x, values)."""
-    n = features.shape[1]
-    for of_x, x_size in pieces(n, HEAD_ROWS):
-        # A last short tile of x starts earlier instead of being padded.
-        first = max(0, min(of_x.start, n - x_size))
-        tile = features[:, first : first + x_size]
-        skip, count = of_x.start - first, of_x.stop - of_x.start
-        for of_theta, size in pieces(len(theta), max(1, HEAD_ROWS // x_size)):
-            rows = pad(np.asarray(theta[of_theta], np.float32), size)
-            found = np.asarray(_surface(*split(network), members, tile, rows), np.float64)
-            yield of_theta, of_x, found[: of_theta.stop - of_theta.start, skip : skip + count]
-
-
-def _padded_pairs(rows: NDArray[Any], theta: Any, part: slice, size: int) -> tuple[Any, Any]:
+def _rows(theta: Floats, group: NDArray[Any], part: slice, size: int) -> tuple[Any, Any]:
     return (
-        pad(np.asarray(rows[part], np.int32), size),
         pad(np.asarray(theta[part], np.float32), size),
+        pad(np.asarray(group[part], np.int32), size),
     )
-
-
-def _compact(x: NDArray[Any]) -> NDArray[Any]:
-    return x if x.dtype.itemsize <= 4 else x.astype(np.float32)
