@@ -3,14 +3,18 @@
 from keepscore.networks.base import Network, Scaled, count_weights, is_weight, log_ratio, split
 from keepscore.networks.catalogue import FAMILIES, describe, names, rebuild, resolve, standardise
 from keepscore.networks.image import ImageNetwork
+from keepscore.networks.markov import MarkovNetwork
 from keepscore.networks.mlp import MLP
+from keepscore.networks.quadratic import QuadraticNetwork
 from keepscore.networks.sequence import SequenceNetwork
 
 __all__ = [
     "FAMILIES",
     "MLP",
     "ImageNetwork",
+    "MarkovNetwork",
     "Network",
+    "QuadraticNetwork",
     "Scaled",
     "SequenceNetwork",
     "count_weights",

@@ -1,8 +1,11 @@
 """Networks by name, and the plain data that rebuilds one.
 
-A name is a size ("30k"), or a family and a size ("mlp-30k"). A size alone takes the family that
-fits what the data declare about themselves: "markov" the sequence network, "stationary-field" the
-image network, anything else the MLP.
+A name is a size ("30k"), a family and a size ("mlp-30k"), or "auto".
+
+    data declare          a size alone: the paper's    "auto": networks that know the process
+    "markov"              sequence                     markov-10k
+    "stationary-field"    image                        quadratic-10k
+    nothing               mlp                          mlp-30k
 
 A description is JSON: family, layer widths, x_shape, d and whether inputs are scaled. It holds no
 code; a network of a user's own class is only described by that class's name, and whoever loads it
@@ -13,6 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from operator import attrgetter
 from typing import Any
 
 import equinox as eqx
@@ -21,7 +25,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from keepscore.errors import DtypeError, FormatError, MissingError, ShapeError, unknown_name
-from keepscore.networks import image, mlp, sequence
+from keepscore.networks import image, markov, mlp, quadratic, sequence
 from keepscore.networks.base import Network, Scaled, is_weight
 
 
@@ -37,8 +41,13 @@ FAMILIES: dict[str, Family] = {
     "sequence": Family(sequence.SequenceNetwork, sequence.SIZES),
     "image": Family(image.ImageNetwork, image.SIZES),
     "mlp": Family(mlp.MLP, mlp.SIZES),
+    "markov": Family(markov.MarkovNetwork, markov.SIZES),
+    "quadratic": Family(quadratic.QuadraticNetwork, quadratic.SIZES),
 }
+# By what the data declare: the family of a size alone, and what "auto" stands for.
 FAMILY_OF_STRUCTURE = {"markov": "sequence", "stationary-field": "image"}
+AUTO = {"markov": "markov-10k", "stationary-field": "quadratic-10k"}
+AUTO_OTHERWISE = "mlp-30k"
 LARGEST_WIDTH = 1 << 16
 
 
@@ -63,7 +72,7 @@ def resolve(
         built = network(key)
     else:
         raise DtypeError(
-            "network must be a size such as '30k', an Equinox module with features(x) and "
+            "network must be 'auto', a size such as '30k', an Equinox module with features(x) and "
             f"head(features, theta), or a function of a key that makes one; got {network!r}."
         )
     require_network(built, x_shape, d)
@@ -94,15 +103,24 @@ def require_network(network: Any, x_shape: Sequence[int], d: int) -> None:
 
 def standardise(network: Any, x: np.ndarray, low: np.ndarray, high: np.ndarray) -> Scaled:
     """Scale x by its moments (vectors entry by entry, sequences by channel, fields as a whole) and
-    theta by its training box."""
+    theta by its training box.
+
+    A Markov network's states share one scale at all times. A quadratic network's fields have mean
+    zero: taking a sample's mean off them would undo what it knows about the sign.
+    """
     axes = {2: (0,), 3: (0, 1)}.get(x.ndim, tuple(range(x.ndim)))
-    if isinstance(network, image.ImageNetwork):
+    if isinstance(network, (image.ImageNetwork, quadratic.QuadraticNetwork)):
         axes = tuple(range(x.ndim))
+    elif isinstance(network, markov.MarkovNetwork):
+        axes = (0, 1)
     values = np.asarray(x, dtype=np.float64)
-    sd = values.std(axis=axes)
+    mean = values.mean(axis=axes)
+    if isinstance(network, quadratic.QuadraticNetwork):
+        mean = np.zeros_like(mean)
+    sd = np.sqrt(np.mean((values - mean) ** 2, axis=axes))
     return Scaled(
         network,
-        np.asarray(values.mean(axis=axes), np.float32),
+        np.asarray(mean, np.float32),
         np.asarray(np.where(sd > 0, sd, 1.0), np.float32),
         np.asarray((low + high) / 2, np.float32),
         np.asarray(
@@ -178,7 +196,10 @@ def _whole(values: Any) -> bool:
 
 
 def _parse(name: str, structure: str | None) -> tuple[str, str]:
-    family, _, size = name.lower().rpartition("-")
+    name = name.lower()
+    if name == "auto":
+        name = AUTO.get(structure or "", AUTO_OTHERWISE)
+    family, _, size = name.rpartition("-")
     if not family:
         family = FAMILY_OF_STRUCTURE.get(structure or "", "mlp")
     if family not in FAMILIES:

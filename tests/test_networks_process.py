@@ -1,0 +1,215 @@
+"""Networks that know the process obey its laws with any weights, trained or not."""
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from training_helpers import SHORT, noise_data, weights_equal
+
+import keepscore as ks
+from keepscore import networks
+from keepscore.errors import FormatError, ShapeError
+from keepscore.losses.score import network_score
+from keepscore.networks.catalogue import FAMILIES
+from keepscore.networks.exponential import even_cover
+from keepscore.networks.quadratic import cosine_rows, fold
+
+KEY = jax.random.key(3)
+CASES = {"markov": ((6, 3), "markov"), "quadratic": ((9, 8), "stationary-field")}
+
+
+def normal(*shape, seed=0):
+    return jnp.asarray(np.random.default_rng(seed).standard_normal(shape), jnp.float32)
+
+
+def auto(family, d=2, noise=0.3):
+    """The network of "auto", every weight moved so that none is at a special value."""
+    shape, structure = CASES[family]
+    network = networks.resolve("auto", shape, d, structure, KEY)
+    weights, rest = networks.split(network)
+    leaves, tree = jax.tree.flatten(weights)
+    moved = [leaf + noise * normal(*leaf.shape, seed=i) for i, leaf in enumerate(leaves)]
+    return eqx.combine(jax.tree.unflatten(tree, moved), rest)
+
+
+@pytest.fixture(params=CASES)
+def family(request):
+    return request.param
+
+
+h = eqx.filter_jit(networks.log_ratio)
+
+
+def test_auto_takes_the_network_that_knows_the_process():
+    kinds = {"markov": networks.MarkovNetwork, "quadratic": networks.QuadraticNetwork}
+    for name, (shape, structure) in CASES.items():
+        assert type(networks.resolve("auto", shape, 2, structure, KEY)) is kinds[name]
+    assert type(networks.resolve("auto", (5,), 2, None, KEY)) is networks.MLP
+    # A size alone stays the paper's network.
+    assert type(networks.resolve("30k", (13, 8), 2, "markov", KEY)) is networks.SequenceNetwork
+
+
+def test_a_path_is_judged_by_its_start_and_its_transitions():
+    """A A B A A A and A A A A B A: same start, same transitions, same h; a path that differs in
+    one transition is judged by that one. The paper's network keeps neither."""
+    network, theta = auto("markov"), normal(2, 2, seed=1)
+    a, b = normal(3, seed=2), normal(3, seed=3)
+    paths = jnp.stack([jnp.stack([a, a, b, a, a, a]), jnp.stack([a, a, a, a, b, a])])
+    here, there = (h(network, jnp.tile(theta[i], (2, 1)), paths) for i in range(2))
+    np.testing.assert_allclose(here[0], here[1], rtol=1e-5)
+    np.testing.assert_allclose(there[0], there[1], rtol=1e-5)
+    paper = networks.resolve("3k", (13, 3), 2, "markov", KEY)
+    longer = jnp.concatenate([paths, jnp.tile(a, (2, 7, 1))], axis=1)
+    values = h(paper, jnp.tile(theta[0], (2, 1)), longer)
+    assert abs(float(values[0] - values[1])) > 1e-5
+
+
+def test_the_statistics_of_a_path_add_up_wherever_it_is_cut():
+    network, x = auto("markov"), normal(4, 6, 3)
+    start = eqx.filter_jit(lambda z: network.start(z))
+    S = eqx.filter_jit(network.statistics)
+    for cut in range(1, 5):
+        parts = S(x[:, : cut + 1]) + S(x[:, cut:]) - start(x[:, cut])
+        np.testing.assert_allclose(parts, S(x), rtol=1e-4, atol=1e-4)
+    # Not a function of the set of states alone: order within a transition counts.
+    assert np.abs(S(x) - S(x[:, ::-1])).max() > 1e-2
+
+
+def test_states_of_any_shape_are_scaled_alike_at_all_times():
+    data = np.random.default_rng(0).normal(3.0, 2.0, (200, 5)) + 10 * np.arange(5)
+    network = networks.resolve("auto", (5,), 2, "markov", KEY)
+    scaled = networks.standardise(network, data, -np.ones(2), np.ones(2))
+    assert scaled.x_mean.shape == ()
+    assert scaled.x_mean == pytest.approx(data.mean(), rel=1e-5)
+    grid = networks.resolve("auto", (5, 2, 3), 2, "markov", KEY)
+    assert h(grid, normal(4, 2), normal(4, 5, 2, 3)).shape == (4,)
+
+
+def test_a_field_its_mirror_images_and_its_negative_are_one():
+    network, theta, x = auto("quadratic"), normal(4, 2, seed=1), normal(4, 9, 8)
+    value = h(network, theta, x)
+    np.testing.assert_array_equal(h(network, theta, -x), value)
+    for axes in ((1,), (2,), (1, 2)):
+        np.testing.assert_allclose(h(network, theta, jnp.flip(x, axes)), value, rtol=1e-4)
+    assert np.abs(h(network, theta, jnp.roll(x, 1, axis=1)) - value).max() > 1e-3
+    scaled = networks.standardise(network, np.asarray(x) + 1, -np.ones(2), np.ones(2))
+    np.testing.assert_array_equal(h(scaled, theta, -x), h(scaled, theta, x))
+    # The paper's network is not of this kind.
+    paper = networks.resolve("30k", (22, 22), 2, "stationary-field", KEY)
+    field = normal(4, 22, 22)
+    assert np.abs(h(paper, theta, -field) - h(paper, theta, field)).max() > 1e-4
+
+
+def test_transforms_start_as_orthogonal_cosines():
+    for n in (2, 7, 8):
+        for matrix in (fold(n), cosine_rows(n)):
+            np.testing.assert_allclose(matrix @ matrix.T, np.eye(n), atol=1e-12)
+    network = networks.resolve("auto", (9, 8), 2, "stationary-field", KEY)
+    for cosines, n in ((network.first, 9), (network.second, 8)):
+        ordered = np.concatenate([cosine_rows(n)[0::2], cosine_rows(n)[1::2]])
+        np.testing.assert_allclose(cosines.matrix(), ordered, atol=1e-6)
+
+
+@pytest.mark.parametrize("size", [0.0, 1e-9, 1e15])
+def test_fields_of_any_size_have_finite_values_and_gradients(size):
+    """A factor of the field shifts all log powers alike; a field of zeros has them too."""
+    network, x = auto("quadratic"), size * normal(3, 9, 8)
+
+    @eqx.filter_jit
+    def value_and_gradient(network):
+        def total(n):
+            value = networks.log_ratio(n, normal(3, 2), x)
+            return value.sum(), n.log_powers(x)
+
+        return eqx.filter_value_and_grad(total, has_aux=True)(network)
+
+    (value, logs), gradient = value_and_gradient(network)
+    for leaf in jax.tree.leaves((value, gradient)):
+        assert np.isfinite(leaf).all()
+    if size:
+        shift = np.asarray(logs - network.log_powers(normal(3, 9, 8)))
+        np.testing.assert_allclose(shift, 2 * np.log(size), rtol=1e-3)
+
+
+def test_the_evidence_is_the_mean_over_the_nodes(family):
+    """sum_m w_m exp h(x, theta_m) = 1 for every x: p(x) is not learned beside p(x | theta)."""
+    network, x = auto(family), normal(4, *CASES[family][0])
+    nodes, log_weights = network.family.nodes, network.family.log_weights
+    surface = np.stack([h(network, jnp.tile(node, (4, 1)), x) for node in nodes])
+    total = jax.nn.logsumexp(surface + np.asarray(log_weights)[:, None], axis=0)
+    np.testing.assert_allclose(total, 0.0, atol=2e-4)
+
+
+def test_h_is_an_inner_product_of_x_and_theta(family):
+    """(h(x_i, theta_j)) has no larger rank than statistics + 1: what is summed in S is all."""
+    network, n = auto(family), 60
+    r = network.family.settings()["statistics"]
+    x, theta = normal(n, *CASES[family][0]), normal(n, 2, seed=1)
+    table = np.stack([h(network, jnp.tile(t, (n, 1)), x) for t in theta]).astype(np.float64)
+    singular = np.linalg.svd(table, compute_uv=False)
+    assert singular[r + 1] < 1e-4 * singular[0]
+
+
+def test_nodes_cover_the_box_evenly():
+    for d in (1, 2, 3):
+        points = even_cover(64, d)
+        assert points.shape == (64, d)
+        # Every half of every axis has its share of the nodes, and no two are the same.
+        assert (abs((points < 0.5).sum(axis=0) - 32) <= 2).all()
+        gaps = np.abs(points[:, None] - points[None]).max(axis=2) + np.eye(64)
+        assert gaps.min() > 1e-3
+
+
+def test_network_scores_agree(family):
+    network, x, theta = auto(family), normal(5, *CASES[family][0]), normal(5, 2, seed=1)
+
+    @eqx.filter_jit
+    def scores(network):
+        features = network.features(x)
+        ways = ("autodiff", "forward", "finite-difference")
+        return [network_score(network.head, features, theta, w, jnp.full(2, 1e-3)) for w in ways]
+
+    exact, forward, differences = scores(network)
+    np.testing.assert_allclose(forward[1], exact[1], rtol=1e-4, atol=1e-4)
+    np.testing.assert_allclose(differences[1], exact[1], rtol=0.05, atol=0.1)
+
+
+def test_rows_do_not_mix(family):
+    network, x, theta = auto(family), normal(5, *CASES[family][0]), normal(5, 2, seed=1)
+    whole = h(network, theta, x)
+    alone = [h(network, theta[i : i + 1], x[i : i + 1])[0] for i in range(5)]
+    np.testing.assert_allclose(whole, alone, rtol=1e-4, atol=1e-4)
+
+
+def test_wrong_shapes_are_refused():
+    with pytest.raises(ShapeError, match=r"T of at least 2; got \(1, 3\)"):
+        networks.resolve("auto", (1, 3), 2, "markov", KEY)
+    with pytest.raises(ShapeError, match=r"shape \(H, W\), at least 2 x 2; got \(9,\)"):
+        networks.resolve("auto", (9,), 2, "stationary-field", KEY)
+
+
+def test_every_size_is_rebuilt_from_its_description(family):
+    shape, structure = CASES[family]
+    for size in FAMILIES[family].sizes:
+        network = networks.resolve(f"{family}-{size}", shape, 2, structure, KEY)
+        description = networks.describe(network, shape, 2)
+        again = networks.rebuild(description)
+        assert jax.tree.structure(again) == jax.tree.structure(network)
+        assert networks.describe(again, shape, 2) == description
+        with pytest.raises(FormatError):
+            networks.rebuild({**description, "widths": {**description["widths"], "nodes": 0}})
+
+
+def test_training_with_auto_is_saved_loaded_and_resumed(family, tmp_path):
+    shape, structure = CASES[family]
+    data = noise_data(128, shape, 2, structure)
+    surrogate = ks.train(data, network="auto", config=SHORT, path=tmp_path)
+    inner = surrogate.network.network
+    assert type(inner) is FAMILIES[family].build
+    again = ks.load(tmp_path)
+    assert weights_equal(again, surrogate)
+    np.testing.assert_array_equal(
+        again.log_ratio(data.theta[:5], data.x[:5]), surrogate.log_ratio(data.theta[:5], data.x[:5])
+    )
+    assert weights_equal(ks.train(data, network="auto", config=SHORT, path=tmp_path), surrogate)
