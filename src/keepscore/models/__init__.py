@@ -1,14 +1,17 @@
 """Stochastic process models with an exact likelihood and score."""
 
 from keepscore.models.base import Model, Symmetry, build, describe, registered
+from keepscore.models.contact import ContactNetwork, contact_network
 from keepscore.models.custom import from_functions
 from keepscore.models.gaussian import GaussianField
+from keepscore.models.graphs import edge_weights
 from keepscore.models.laws import LawReport, check_model
 from keepscore.models.sis import SIS
 from keepscore.models.student_t import StudentTField
 
 __all__ = [
     "SIS",
+    "ContactNetwork",
     "GaussianField",
     "LawReport",
     "Model",
@@ -16,7 +19,9 @@ __all__ = [
     "Symmetry",
     "build",
     "check_model",
+    "contact_network",
     "describe",
+    "edge_weights",
     "from_functions",
     "registered",
 ]

@@ -39,6 +39,7 @@ from keepscore.errors import (
 )
 from keepscore.likelihood import Integers, Likelihood, as_groups
 from keepscore.models.base import ScoreKind, Symmetry, as_pairs, register
+from keepscore.models.graphs import as_weights, distance_weights, plain_weights
 from keepscore.numerics import ctmc, gillespie
 from keepscore.numerics.automorphisms import automorphisms
 from keepscore.space import Parameter, Space
@@ -53,13 +54,14 @@ class SIS:
     """The SIS model; theta = (log lambda, log mu), x (T, K) of 0 and 1.
 
     positions      (K, m) places of the people; weights are exp(-distance), or
-    weights        (K, K), non-negative: w[k, j] is the weight of j on k (need not be symmetric)
+    weights        (K, K), non-negative: w[k, j] is the weight of j on k (need not be symmetric);
+                   a SciPy sparse matrix will do. See also `edge_weights` and `contact_network`.
     self_infection eta >= 0. With eta = 0 nobody left infected is for ever: a path that leaves that
                    state has log_prob -inf, and its score is a NonFiniteError.
     times          the observation times, increasing, equally spaced or not
-    initial        at times[0]: None (uniform over all 2^K states), (K,) probabilities of being
-                   infected, independent, or a distribution over all (2^K,) states, where state
-                   number s has node k infected if bit k of s is 1
+    initial        at times[0]: None (uniform over all 2^K states), the probability of being
+                   infected, independent, one for all or (K,), or a distribution over all (2^K,)
+                   states, where state number s has node k infected if bit k of s is 1
     space          another space of lambda and mu than the paper's (or its `to_dict`)
     score          what `simulate_with_score` returns: "exact", or "joint" for any K
     """
@@ -70,7 +72,7 @@ class SIS:
     def __init__(
         self,
         positions: ArrayLike | None = None,
-        weights: ArrayLike | None = None,
+        weights: Any = None,
         self_infection: float = SELF_INFECTION,
         times: ArrayLike = tuple(range(13)),
         initial: ArrayLike | None = None,
@@ -120,7 +122,7 @@ class SIS:
         standard = self.space == _space(None, self.self_infection)
         return {
             "positions": self.positions.tolist() if self.positions is not None else None,
-            "weights": None if given_by_places else self.weights.tolist(),
+            "weights": None if given_by_places else plain_weights(self.weights),
             "self_infection": self.self_infection,
             "times": self.times.tolist(),
             "initial": None if self.initial is None else self.initial.tolist(),
@@ -389,27 +391,12 @@ def _states(binary: NDArray[Any]) -> Integers:
     return binary.astype(np.int64) @ (1 << np.arange(binary.shape[-1], dtype=np.int64))
 
 
-def _graph(positions: ArrayLike | None, weights: ArrayLike | None) -> tuple[Floats | None, Floats]:
-    if positions is not None and weights is not None:
-        raise DomainError("Give positions or weights, not both.")
+def _graph(positions: ArrayLike | None, weights: Any) -> tuple[Floats | None, Floats]:
     if weights is None:
-        places = as_floats(PAPER_POSITIONS if positions is None else positions, "positions")
-        if places.ndim != 2 or len(places) == 0:
-            raise ShapeError(f"positions must have shape (K, m), K >= 1; got {places.shape}.")
-        require_finite(places, "positions")
-        distance = np.sqrt(((places[:, None] - places[None]) ** 2).sum(axis=-1))
-        matrix = np.exp(-distance)
-        np.fill_diagonal(matrix, 0.0)
-        return places, matrix
-    matrix = as_floats(weights, "weights").copy()
-    if matrix.ndim != 2 or matrix.shape[0] != matrix.shape[1] or len(matrix) == 0:
-        raise ShapeError(f"weights must be a square matrix (K, K); got {matrix.shape}.")
-    require_finite(matrix, "weights")
-    if (matrix < 0).any():
-        raise DomainError(f"weights must not be negative; got {matrix.min():g}.")
-    # An infected person cannot be infected, so a weight on oneself never acts.
-    np.fill_diagonal(matrix, 0.0)
-    return None, matrix
+        return distance_weights(PAPER_POSITIONS if positions is None else positions)
+    if positions is not None:
+        raise DomainError("Give positions or weights, not both.")
+    return None, as_weights(weights)
 
 
 def _self_infection(value: float) -> float:
@@ -433,10 +420,12 @@ def _initial(initial: ArrayLike | None, nodes: int) -> Floats | None:
     if initial is None:
         return None
     array = as_floats(initial, "initial").copy()
+    if array.ndim == 0:
+        array = np.full(nodes, float(array))
     if array.shape != (nodes,) and array.shape != (2**nodes,):
         raise ShapeError(
-            f"initial must have shape ({nodes},), a probability for each node, or (2^{nodes},), "
-            f"a distribution over all states; got {array.shape}."
+            f"initial must be one probability, or have shape ({nodes},), one for each node, or "
+            f"(2^{nodes},), a distribution over all states; got {array.shape}."
         )
     require_finite(array, "initial")
     if (array < 0).any() or (array > 1).any():
