@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import equinox as eqx
+import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from keepscore.errors import ShapeError
@@ -72,10 +73,10 @@ class ImageNetwork(eqx.Module):
         self.joint = Head(left[0] * left[1] * widths[-1], d, hidden, rng)
 
     def features(self, x: Float[Array, "b H W"]) -> Float[Array, "b f"]:
-        z = x[:, : self.seen[0], : self.seen[1], None]
+        z = jnp.swapaxes(x[:, : self.seen[0], : self.seen[1], None], 0, 1)
         for convolution in self.convolutions:
             z = convolution(z)
-        return self.joint.of_features(z.reshape(x.shape[0], -1))
+        return self.joint.of_features(jnp.swapaxes(z, 0, 1).reshape(x.shape[0], -1))
 
     def head(self, features: Float[Array, "b f"], theta: Float[Array, "b d"]) -> Float[Array, " b"]:
         return self.joint(features, theta)

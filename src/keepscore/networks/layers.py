@@ -3,7 +3,7 @@
     Linear      z -> z W + b
     Join        the first layer of a head, (features, theta) -> features W_f + theta W_t + b
     Conv1d      "valid" convolution along time, on (T, b, channels)
-    ConvPool    3 x 3 convolution, ReLU, 2 x 2 average, on (b, H, W, channels)
+    ConvPool    3 x 3 convolution, ReLU, 2 x 2 average, on (H, b, W, channels)
     Head        Join and Linear layers with SiLU between them, to one logit
 
 All weights are uniform on (-1, 1) / sqrt(fan in), as `torch.nn.Linear` and `torch.nn.Conv2d` draw
@@ -20,6 +20,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
+
+from keepscore.networks.pooling import pooled_patches, pooled_windows
 
 silu = jax.nn.silu
 
@@ -146,11 +148,12 @@ class Conv1d(eqx.Module):
 
 
 class ConvPool(eqx.Module):
-    """3 x 3 valid convolution, ReLU, 2 x 2 average: (b, 2h+2, 2w+2, inputs) -> (b, h, w, outputs).
+    """3 x 3 valid convolution, ReLU, 2 x 2 average: (2h+2, b, 2w+2, inputs) -> (h, b, w, outputs).
 
-    With many inputs the matrix product is the work, and is done once. With one input (the field
-    itself) writing and averaging its large output is; then each of the four places in a pooling
-    window is a product of its own, and the average a sum of four arrays: a third of the time.
+    Rows of the field lead, for the same reason as time does in Conv1d.
+    With many inputs the product with 3 x 3 patches is the work. With one input (the field itself)
+    writing and averaging its large output is; then a row is the 4 x 4 patch one pooled place sees,
+    and the matrix holds the kernel at the four places of the window, side by side.
     """
 
     weight: Float[Array, "3 3 inputs outputs"]
@@ -160,41 +163,16 @@ class ConvPool(eqx.Module):
         self.weight = uniform(rng, (3, 3, inputs, outputs), 9 * inputs)
         self.bias = uniform(rng, (outputs,), 9 * inputs)
 
-    def __call__(self, z: Float[Array, "b H W inputs"]) -> Float[Array, "b h w outputs"]:
-        if not as_matrix_product():
-            return self.by_convolution(z)
-        return self.by_places(z) if z.shape[-1] == 1 else self.by_patches(z)
+    def __call__(self, z: Float[Array, "H b W inputs"]) -> Float[Array, "h b w outputs"]:
+        return self.as_products(z) if as_matrix_product() else self.by_convolution(z)
 
-    def by_patches(self, z: Float[Array, "b H W inputs"]) -> Float[Array, "b h w outputs"]:
-        b, h, w, inputs = z.shape[0], z.shape[1] - 2, z.shape[2] - 2, z.shape[3]
-        shifted = [z[:, i : i + h, j : j + w] for i in range(3) for j in range(3)]
-        patches = jnp.concatenate(shifted, axis=-1)
-        y = jax.nn.relu(patches @ self.weight.reshape(9 * inputs, -1) + self.bias)
-        return y.reshape(b, h // 2, 2, w // 2, 2, -1).mean(axis=(2, 4))
+    def as_products(self, z: Float[Array, "H b W inputs"]) -> Float[Array, "h b w outputs"]:
+        pooled = pooled_windows if z.shape[-1] == 1 else pooled_patches
+        return pooled(z, self.weight, self.bias)
 
-    def by_places(self, z: Float[Array, "b H W inputs"]) -> Float[Array, "b h w outputs"]:
-        b, height, width, inputs = z.shape
-        h, w = height // 2 - 1, width // 2 - 1
-        # Every second row and column, by parity: a tap (i, j) of window place (p, q) reads parity
-        # ((i + p) % 2, (j + q) % 2), shifted by ((i + p) // 2, (j + q) // 2).
-        even_odd = z.reshape(b, height // 2, 2, width // 2, 2, inputs)
-
-        def tap(i: int, j: int) -> Array:
-            (di, pi), (dj, pj) = divmod(i, 2), divmod(j, 2)
-            return even_odd[:, di : di + h, pi, dj : dj + w, pj]
-
-        matrix = self.weight.reshape(9 * inputs, -1)
-        total = jnp.zeros((), z.dtype)
-        for p in range(2):
-            for q in range(2):
-                taps = [tap(i + p, j + q) for i in range(3) for j in range(3)]
-                patches = jnp.concatenate(taps, axis=-1)
-                total = total + jax.nn.relu(patches @ matrix + self.bias)
-        return total / 4
-
-    def by_convolution(self, z: Float[Array, "b H W inputs"]) -> Float[Array, "b h w outputs"]:
-        numbers = ("NHWC", "HWIO", "NHWC")
+    def by_convolution(self, z: Float[Array, "H b W inputs"]) -> Float[Array, "h b w outputs"]:
+        numbers = ("HNWC", "HWIO", "HNWC")
         y = jax.lax.conv_general_dilated(z, self.weight, (1, 1), "VALID", dimension_numbers=numbers)
         y = jax.nn.relu(y + self.bias)
-        window = (1, 2, 2, 1)
+        window = (2, 1, 2, 1)
         return jax.lax.reduce_window(y, 0.0, jax.lax.add, window, window, "VALID") / 4

@@ -7,6 +7,7 @@ into calls changes nothing in its result.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 import jax
@@ -19,6 +20,13 @@ from keepscore.models.base import Symmetry
 from keepscore.training.step import Batch, Losses, Member, Objective, step
 
 Array = jax.Array
+
+
+def compiler_options() -> dict[str, str] | None:
+    """XLA on CPU may hand matrix products to a library of its own (YNNPACK); for products as small
+    as these its plain kernels are faster."""
+    on_cpu = jax.default_backend() == "cpu"
+    return {"xla_cpu_experimental_ynn_fusion_type": ""} if on_cpu else None
 
 
 class Tables(NamedTuple):
@@ -109,7 +117,7 @@ def runner(
             return member, jax.tree.map(lambda v: v[None], values)
         return jax.vmap(one, in_axes=(0, None, 0, None, None))(member, tables, plan, i, t)
 
-    @jax.jit
+    @partial(jax.jit, compiler_options=compiler_options())
     def run(member: Member, tables: Tables, plan: Plan, t: Array, n: Array) -> Any:
         steps, d = plan.number.shape[1], tables.theta.shape[1]
 
