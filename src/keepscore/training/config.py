@@ -13,6 +13,7 @@ from keepscore.errors import DomainError, unknown_name
 
 # Data set size -> epochs before patience may end a run.
 MINIMUM_EPOCHS = ((30_000, 40), (100_000, 30), (300_000, 20), (1_000_000, 10))
+SCHEDULES = ("constant", "cosine")
 PAPER_LEARNING_RATES = {"sis": 1e-3, "gaussian": 1e-3, "student-t": 3e-3}
 # What may differ between a run and its resumption: none of it changes a number.
 FREE_SETTINGS = ("checkpoint_minutes", "memory_budget")
@@ -20,11 +21,15 @@ FREE_SETTINGS = ("checkpoint_minutes", "memory_budget")
 
 @dataclass(frozen=True)
 class TrainConfig:
-    """How to train. Adam at a fixed rate, early stopping on validation BCE, best epoch kept.
+    """How to train: Adam, early stopping on validation BCE, best epoch kept.
 
     min_epochs: None takes the paper's by data set size (40 at 30,000 down to 10 at 1,000,000).
     Training stops once there were that many epochs and `patience` of them brought no better
     validation BCE, or at max_epochs.
+    schedule: "constant", or "cosine": the learning rate falls to zero over min_epochs, and training
+    ends there.
+    averaging: keep a running average of the weights, which forgets a batch by this factor with each
+    that follows (0.999: about the last thousand), and validate and return that; 0 for none.
     weight_decay: added to the gradient as an L2 term, as `torch.optim.Adam` does.
     members: networks trained at once from different starts and orders, averaged by the surrogate.
     symmetries: apply a random declared symmetry to each sample, x, theta and score together.
@@ -37,6 +42,8 @@ class TrainConfig:
 
     batch_size: int = 64
     learning_rate: float = 1e-3
+    schedule: str = "constant"
+    averaging: float = 0.0
     weight_decay: float = 1e-6
     min_epochs: int | None = None
     patience: int = 5
@@ -62,6 +69,10 @@ class TrainConfig:
             value = getattr(self, name)
             if not math.isfinite(value) or value < 0 or (name in positive and value == 0):
                 raise DomainError(f"{name} must be positive and finite; got {value!r}.")
+        if self.schedule not in SCHEDULES:
+            raise unknown_name("schedule", self.schedule, SCHEDULES)
+        if not 0 <= self.averaging < 1:
+            raise DomainError(f"averaging must lie in [0, 1); got {self.averaging!r}.")
         if not 0 < self.validation_fraction < 1:
             raise DomainError(
                 f"validation_fraction must lie between 0 and 1; got {self.validation_fraction!r}."

@@ -26,6 +26,7 @@ from keepscore.training.config import TrainConfig
 from keepscore.training.epoch import Run, Tables
 from keepscore.training.feed import Epoch, Feed
 from keepscore.training.interruption import EXIT_CODE, Interrupted, termination
+from keepscore.training.optimizer import weights_to_keep
 from keepscore.training.step import Member
 
 SECONDS_A_CALL = 1.0
@@ -65,7 +66,10 @@ class Engine:
         return self.tables if gathered is None else Tables(self.tables.theta, *gathered)
 
     def expected_epochs(self, position: Position) -> int:
-        """How many epochs there will be if none brings anything better."""
+        """How many epochs there will be if none brings anything better; a rate that falls to zero
+        ends with its last epoch."""
+        if self.config.schedule == "cosine":
+            return self.min_epochs
         last_best = max(position.best_epoch, default=0)
         return min(self.config.max_epochs, max(self.min_epochs, last_best + self.config.patience))
 
@@ -161,7 +165,8 @@ def _compile(engine: Engine, progress: Progress, epoch: Epoch) -> float:
 def _close_epoch(engine: Engine, progress: Progress) -> None:
     """Validate, keep the best weights, write the epoch down."""
     position = progress.position
-    bce = engine.validate(progress.member.weights)
+    weights = weights_to_keep(progress.member)
+    bce = engine.validate(weights)
     position.epoch, position.step = position.epoch + 1, 0
     if not np.isfinite(bce).all():
         raise Diverged(
@@ -172,11 +177,11 @@ def _close_epoch(engine: Engine, progress: Progress) -> None:
     best = np.array(position.best_bce or [np.inf] * len(bce))
     better = bce < best
     if len(bce) == 1:
-        progress.best = progress.member.weights if better[0] else progress.best
+        progress.best = weights if better[0] else progress.best
     else:
         progress.best = jax.tree.map(
             lambda new, old: jnp.where(better.reshape(-1, *[1] * (new.ndim - 1)), new, old),
-            progress.member.weights,
+            weights,
             progress.best,
         )
     position.best_bce = np.where(better, bce, best).tolist()

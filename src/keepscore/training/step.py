@@ -131,6 +131,8 @@ def step(
     return Member(optax.apply_updates(member.weights, change), state, alpha, history), values
 
 
-def adam(learning_rate: float, weight_decay: float) -> optax.GradientTransformation:
+def adam(
+    learning_rate: optax.ScalarOrSchedule, weight_decay: float
+) -> optax.GradientTransformation:
     """Adam with an L2 term in the gradient, as in `torch.optim.Adam(weight_decay=...)`."""
     return optax.chain(optax.add_decayed_weights(weight_decay), optax.adam(learning_rate))

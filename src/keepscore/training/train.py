@@ -35,7 +35,8 @@ from keepscore.training.feed import (
     x_sample,
 )
 from keepscore.training.loop import Diverged, Engine, Progress, fit
-from keepscore.training.step import adam, objective, start
+from keepscore.training.optimizer import optimizer as make_optimizer
+from keepscore.training.step import objective, start
 from keepscore.training.validation import validator
 
 EPSILON_BATCHES = 8
@@ -174,7 +175,7 @@ def _engine(
     found = _perturbation(feed, weights, rest, loss)
     epsilon = None if found is None else jnp.asarray(found.epsilon, jnp.float32)
     losses = objective(rest, loss, epsilon)
-    optimizer = adam(config.learning_rate, config.weight_decay)
+    optimizer = make_optimizer(config, config.epochs_at_least(len(rows)) * feed.steps)
     run = runner(losses, loss, optimizer, config.members, maps, shard)
 
     def begin(w: Any) -> Any:

@@ -1,0 +1,101 @@
+"""The recipe's moving parts: a falling rate and averaged weights, resumed to the last bit."""
+
+from dataclasses import replace
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+from training_helpers import SHORT, Tiny, toy_data, weights_equal
+
+import keepscore as ks
+from keepscore.errors import DomainError, UnknownNameError
+from keepscore.losses import ASA
+from keepscore.training import Interrupted, TrainConfig, loop
+from keepscore.training.optimizer import averaging, optimizer, weights_to_keep
+from keepscore.training.step import Member, adam
+
+RECIPE = replace(SHORT, schedule="cosine", averaging=0.9, learning_rate=5e-3)
+
+
+def walk(way, steps):
+    """Weights after each step on fixed gradients, and the last state."""
+    weights = {"w": jnp.arange(3.0)}
+    state, path = way.init(weights), []
+    for i in range(steps):
+        change, state = way.update({"w": jnp.sin(weights["w"] + i)}, state, weights)
+        weights = optax.apply_updates(weights, change)
+        path.append(np.asarray(weights["w"]))
+    return np.stack(path), state
+
+
+def test_the_average_is_that_of_the_weights_after_each_batch():
+    plain = adam(0.1, 0.0)
+    path, _ = walk(plain, 40)
+    with_average, state = walk(optax.chain(plain, averaging(0.8)), 40)
+    np.testing.assert_array_equal(with_average, path)  # training itself is left alone
+    expected = np.zeros(3)
+    for t, weights in enumerate(path, start=1):
+        c = min(0.8, (t - 1) / (t + 8))
+        expected = c * expected + (1 - c) * weights
+    member = Member({"w": jnp.asarray(path[-1])}, state, jnp.zeros(1), None)
+    np.testing.assert_allclose(weights_to_keep(member)["w"], expected, rtol=1e-5)
+    bare = Member({"w": jnp.ones(3)}, plain.init({"w": jnp.ones(3)}), jnp.zeros(1), None)
+    assert weights_to_keep(bare) is bare.weights
+
+
+def test_a_cosine_rate_ends_at_zero_and_a_constant_one_does_not():
+    config = TrainConfig(learning_rate=0.1, schedule="cosine", weight_decay=0.0)
+    path, _ = walk(optimizer(config, 50), 50)
+    steps = np.abs(np.diff(path, axis=0)).max(axis=1)
+    assert steps[-1] < 1e-2 * steps[0]
+    path, _ = walk(optimizer(replace(config, schedule="constant"), 50), 50)
+    steps = np.abs(np.diff(path, axis=0)).max(axis=1)
+    assert steps[-1] > 0.1 * steps[0]
+
+
+def test_a_cosine_run_ends_with_its_last_epoch_whatever_validation_says():
+    config = replace(RECIPE, min_epochs=4, max_epochs=50, patience=20)
+    surrogate = ks.train(toy_data(200), network=Tiny, config=config)
+    assert surrogate.history[-1]["epochs"] == 4
+
+
+@pytest.mark.parametrize("members", [1, pytest.param(2, marks=pytest.mark.slow)])
+def test_a_run_with_the_recipe_is_resumed_to_the_last_bit(tmp_path, monkeypatch, members):
+    data, config = toy_data(400), replace(RECIPE, members=members, min_epochs=3, max_epochs=3)
+    whole = ks.train(data, network=Tiny, loss=ASA(update_every=4), config=config)
+    monkeypatch.setattr(loop, "FIRST_CALL", 3)
+    monkeypatch.setattr(loop, "SECONDS_A_CALL", 1e-9)
+    saved = []
+
+    def save_and_leave(engine, progress):
+        original(progress, engine)
+        saved.append(progress.position.step)
+        if len(saved) == 5:
+            raise Interrupted("stop here")
+
+    original = loop.Progress.save
+    monkeypatch.setattr(loop.Progress, "save", lambda self, engine: save_and_leave(engine, self))
+    eager = replace(config, checkpoint_minutes=1e-9)
+    with pytest.raises(Interrupted):
+        ks.train(data, network=Tiny, loss=ASA(update_every=4), config=eager, path=tmp_path)
+    assert saved[-1] > 0  # within an epoch
+    monkeypatch.setattr(loop.Progress, "save", original)
+    again = ks.train(data, network=Tiny, loss=ASA(update_every=4), config=config, path=tmp_path)
+    assert weights_equal(again, whole)
+    # The average is what was kept: not the weights training went on from.
+    last = ks.train(
+        data, network=Tiny, loss=ASA(update_every=4), config=replace(config, averaging=0.0)
+    )
+    if members == 1:
+        mine, other = (jax.tree.leaves(s.network)[0] for s in (again, last))
+        assert not np.array_equal(mine, other)
+
+
+def test_settings_of_the_recipe_are_checked():
+    with pytest.raises(UnknownNameError, match="cosine"):
+        TrainConfig(schedule="cosin")
+    for value in (-0.1, 1.0):
+        with pytest.raises(DomainError, match="averaging"):
+            TrainConfig(averaging=value)
