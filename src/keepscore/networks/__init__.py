@@ -2,6 +2,7 @@
 
 from keepscore.networks.base import Network, Scaled, count_weights, is_weight, log_ratio, split
 from keepscore.networks.catalogue import FAMILIES, describe, names, rebuild, resolve, standardise
+from keepscore.networks.graph import GraphNetwork, graph_network
 from keepscore.networks.image import ImageNetwork
 from keepscore.networks.markov import MarkovNetwork
 from keepscore.networks.mlp import MLP
@@ -11,6 +12,7 @@ from keepscore.networks.sequence import SequenceNetwork
 __all__ = [
     "FAMILIES",
     "MLP",
+    "GraphNetwork",
     "ImageNetwork",
     "MarkovNetwork",
     "Network",
@@ -19,6 +21,7 @@ __all__ = [
     "SequenceNetwork",
     "count_weights",
     "describe",
+    "graph_network",
     "is_weight",
     "log_ratio",
     "names",

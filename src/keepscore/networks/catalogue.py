@@ -4,7 +4,7 @@ A name is a size ("30k"), a family and a size ("mlp-30k"), or "auto".
 
     data declare          a size alone: the paper's    "auto": networks that know the process
     "markov"              sequence                     markov-10k
-    "stationary-field"    image                        quadratic-10k
+    "stationary-field"    image                        quadratic-20k
     nothing               mlp                          mlp-30k
 
 A description is JSON: family, layer widths, x_shape, d and whether inputs are scaled. It holds no
@@ -25,7 +25,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from keepscore.errors import DtypeError, FormatError, MissingError, ShapeError, unknown_name
-from keepscore.networks import image, markov, mlp, quadratic, sequence
+from keepscore.networks import graph, image, markov, mlp, quadratic, sequence
 from keepscore.networks.base import Network, Scaled, is_weight
 
 
@@ -43,10 +43,11 @@ FAMILIES: dict[str, Family] = {
     "mlp": Family(mlp.MLP, mlp.SIZES),
     "markov": Family(markov.MarkovNetwork, markov.SIZES),
     "quadratic": Family(quadratic.QuadraticNetwork, quadratic.SIZES),
+    "graph": Family(graph.GraphNetwork, graph.SIZES),
 }
 # By what the data declare: the family of a size alone, and what "auto" stands for.
 FAMILY_OF_STRUCTURE = {"markov": "sequence", "stationary-field": "image"}
-AUTO = {"markov": "markov-10k", "stationary-field": "quadratic-10k"}
+AUTO = {"markov": "markov-10k", "stationary-field": "quadratic-20k"}
 AUTO_OTHERWISE = "mlp-30k"
 LARGEST_WIDTH = 1 << 16
 
@@ -114,6 +115,8 @@ def standardise(network: Any, x: np.ndarray, low: np.ndarray, high: np.ndarray) 
     elif isinstance(network, markov.MarkovNetwork):
         axes = (0, 1)
     values = np.asarray(x, dtype=np.float64)
+    if getattr(network, "takes_raw_x", False):
+        axes, values = (), np.zeros(())
     mean = values.mean(axis=axes)
     if isinstance(network, quadratic.QuadraticNetwork):
         mean = np.zeros_like(mean)
@@ -180,9 +183,14 @@ def _skeleton(description: Mapping[str, Any], shape: Sequence[int], d: int) -> A
         raise FormatError("The description of the network has no valid layer widths.")
     build = FAMILIES[family].build
     try:
-        return eqx.filter_eval_shape(lambda: build(tuple(shape), d, None, **widths))
+        shapes = eqx.filter_eval_shape(lambda: build(tuple(shape), d, None, **widths))
     except (TypeError, IndexError, ValueError) as error:
         raise FormatError(f"The description of the network makes no network: {error}") from None
+    for name in getattr(build, "constants", ()):  # NumPy arrays: read from the file, not trained
+        leaf = getattr(shapes, name)
+        constant = np.zeros(leaf.shape, leaf.dtype)
+        shapes = eqx.tree_at(attrgetter(name), shapes, constant)
+    return shapes
 
 
 def _whole(values: Any) -> bool:

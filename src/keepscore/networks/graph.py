@@ -1,0 +1,165 @@
+"""A network for epidemics on a known graph: what each person did, and among whom, counted.
+
+x (T, K) holds the states of K people, and w_ij >= 0, known, is the weight of j on i. With the
+exposure e_it = sum_j w_ij x_jt of person i at time t, and hat functions psi_1, ..., psi_G on a grid
+over the exposures (piecewise linear, psi_g is 1 at knot g and 0 at the others, they sum to 1),
+
+    u_it    = (1 - x_it, x_it) (x) (psi_1(e_it), ..., psi_G(e_it))                2 G numbers
+    S(x)    = sum over t and i of  u_it (x) u_i,t+1                               4 G^2 numbers
+    h(x, theta) = sum_m S_m(x) B_m(theta) + c(theta) + b(S(x))                    B, c, b learned
+
+S counts, over all people and steps, who was and became what, under which exposure before and after
+(softly: a count is shared between neighbouring knots). So h is a sum over people and transitions of
+one function g(x_it, x_i,t+1, e_it, e_i,t+1; theta), the form of the log-likelihood of a chain whose
+people move independently between observations given the exposures they start and end with. The
+exposure after carries what is not independent: who fell ill together with their neighbours.
+
+S has no weights, the same for every person, so few simulations go far; its size, and the cost of
+the head, depend neither on K nor on T. Knots lie at the squares of an even grid, closer together
+where exposure is low, since there a little more of it changes most.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+from numpy.typing import ArrayLike, NDArray
+
+from keepscore.errors import DomainError, MissingError, ShapeError, unknown_name
+from keepscore.networks.layers import Linear, Source, silu
+
+SIZES: dict[str, dict[str, Any]] = {
+    "3k": {"levels": 3, "hidden": (24, 24), "free": (16,)},
+    "10k": {"levels": 5, "hidden": (40, 40), "free": (32,)},
+    "30k": {"levels": 8, "hidden": (64, 64), "free": (32,)},
+    "100k": {"levels": 12, "hidden": (96, 96), "free": (48,)},
+}
+
+
+class GraphNetwork(eqx.Module):
+    """h(x, theta) for x (T, K) of 0 and 1, people on a graph; see the top of this file.
+
+    `exposure` is the matrix of weights over its largest row sum, a constant: e is then in [0, 1].
+    """
+
+    exposure: NDArray[np.float32]
+    basis: tuple[Linear, ...]
+    free: tuple[Linear, ...]
+    levels: int = eqx.field(static=True)
+
+    constants: ClassVar = ("exposure",)  # not trained, but saved with the weights
+    takes_raw_x: ClassVar = True  # states are 0 and 1 and stay so
+
+    def __init__(
+        self,
+        x_shape: Sequence[int],
+        d: int,
+        rng: Source,
+        levels: int,
+        hidden: Sequence[int],
+        free: Sequence[int],
+        weights: ArrayLike | None = None,
+    ) -> None:
+        if len(x_shape) != 2 or x_shape[0] < 2:
+            raise ShapeError(f"A graph network needs x (T, K), T >= 2; got {tuple(x_shape)}.")
+        if rng is not None and weights is None:
+            raise MissingError(
+                "A graph network needs the weights of the graph: "
+                "network=ks.networks.graph_network(model)."
+            )
+        if levels < 2:
+            raise DomainError(f"levels must be 2 or more; got {levels}.")
+        self.exposure = _shares(weights, x_shape[1])
+        self.levels = levels
+        counts = 4 * levels**2
+        self.basis = _layers([d, *hidden, counts + 1], rng)
+        self.free = _layers([counts, *free, 1], rng)
+
+    def features(self, x: Float[Array, "b T K"]) -> Float[Array, "b f"]:
+        b, steps, nodes = x.shape
+        counts = soft_counts(x, self.exposure, self.levels).reshape(b, -1)
+        counts = counts / np.sqrt((steps - 1) * nodes)
+        return jnp.concatenate([counts, _apply(self.free, counts)], axis=1)
+
+    def head(self, features: Float[Array, "b f"], theta: Float[Array, "b d"]) -> Float[Array, " b"]:
+        basis = _apply(self.basis, theta)
+        return jnp.sum(features[:, :-1] * basis[:, :-1], axis=1) + basis[:, -1] + features[:, -1]
+
+    def settings(self) -> dict[str, Any]:
+        """Layer widths: with x_shape, d and the constant, all that the network is."""
+        return {
+            "levels": self.levels,
+            "hidden": [layer.bias.shape[-1] for layer in self.basis[:-1]],
+            "free": [layer.bias.shape[-1] for layer in self.free[:-1]],
+        }
+
+
+@dataclass(frozen=True, eq=False)
+class GraphNetworkMaker:
+    """Makes a graph network of one size for one graph, from a key; as `ks.train` takes it."""
+
+    weights: NDArray[np.float64]
+    size: str
+    x_shape: tuple[int, int]
+    d: int
+
+    def __call__(self, key: jax.Array) -> GraphNetwork:
+        rng = np.random.default_rng(np.asarray(jax.random.key_data(key)).ravel())
+        return GraphNetwork(self.x_shape, self.d, rng, **SIZES[self.size], weights=self.weights)
+
+
+def graph_network(model: Any, size: str = "10k") -> GraphNetworkMaker:
+    """What to pass as `network` to `ks.train`, for a model of people on a graph such as SIS.
+
+    The model has `weights` (K, K), x_shape (T, K) and a space; size is one of `SIZES`.
+    """
+    if size not in SIZES:
+        raise unknown_name("size of the graph network", size, SIZES)
+    weights = getattr(model, "weights", None)
+    if weights is None:
+        raise MissingError(
+            f"A graph network needs the weights of the graph, model.weights (K, K); "
+            f"{type(model).__name__} has none."
+        )
+    return GraphNetworkMaker(np.asarray(weights), size, tuple(model.x_shape), model.space.d)
+
+
+def soft_counts(x: Float[Array, "b T K"], exposure: Any, levels: int) -> Float[Array, "b m m"]:
+    """S(x): rows are (state, exposure) before, columns the same after; m = 2 levels."""
+    b = x.shape[0]
+    place = jnp.sqrt(jnp.clip(x @ exposure.T, 0.0, 1.0)) * (levels - 1)
+    hats = jax.nn.relu(1.0 - jnp.abs(place[..., None] - jnp.arange(levels)))
+    state = jnp.concatenate([(1.0 - x)[..., None] * hats, x[..., None] * hats], axis=-1)
+    before, after = (part.reshape(b, -1, 2 * levels) for part in (state[:, :-1], state[:, 1:]))
+    return jnp.einsum("bnf,bng->bfg", before, after)
+
+
+def _shares(weights: ArrayLike | None, nodes: int) -> NDArray[np.float32]:
+    """The weights over their largest row sum; zeros where a file will fill them in."""
+    if weights is None:
+        return np.zeros((nodes, nodes), np.float32)
+    matrix = np.asarray(weights, dtype=np.float64)
+    if matrix.shape != (nodes, nodes):
+        raise ShapeError(f"The graph's weights must be ({nodes}, {nodes}); got {matrix.shape}.")
+    if not (np.isfinite(matrix) & (matrix >= 0)).all():
+        raise DomainError("The graph's weights must be finite and not negative.")
+    largest = matrix.sum(axis=1).max()
+    return (matrix / (largest if largest > 0 else 1.0)).astype(np.float32)
+
+
+def _layers(widths: Sequence[int], rng: Source) -> tuple[Linear, ...]:
+    return tuple(Linear(widths[i], widths[i + 1], rng) for i in range(len(widths) - 1))
+
+
+def _apply(layers: Sequence[Linear], z: Float[Array, "b n"]) -> Float[Array, "b m"]:
+    """SiLU after every layer but the last: theta passes through here, and its score is trained."""
+    for layer in layers[:-1]:
+        z = silu(layer(z))
+    return layers[-1](z)
