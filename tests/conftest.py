@@ -15,3 +15,5 @@ from jaxtyping import install_import_hook  # noqa: E402
 _hook = install_import_hook(
     ["keepscore.numerics", "keepscore.networks", "keepscore.losses"], "beartype.beartype"
 )
+
+from browsing import browser  # noqa: E402, F401

@@ -2,8 +2,10 @@
 
 import json
 import os
+import signal
 import subprocess
 import sys
+import time
 
 import numpy as np
 import pytest
@@ -176,3 +178,21 @@ def test_importing_the_package_is_light():
         "assert not {'jax', 'matplotlib', 'numba', 'arviz'} & set(sys.modules)"
     )
     subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
+
+
+def test_ctrl_c_ends_with_its_own_code_and_no_traceback(session):
+    """As a shell sends it: SIGINT in the middle of a long simulation."""
+    words = [*KEEPSCORE, "simulate", "sis", "--out", "interrupted", "-n", "3000000"]
+    started = subprocess.Popen(
+        words, cwd=session, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        env={**os.environ, "JAX_PLATFORMS": "cpu"}, start_new_session=True,
+    )  # fmt: skip
+    folder = session / "interrupted"
+    for _ in range(600):
+        if folder.exists() and any(folder.glob("**/*.npy")):
+            break
+        time.sleep(0.1)
+    os.killpg(started.pid, signal.SIGINT)
+    _, said = started.communicate(timeout=60)
+    assert started.returncode == 130, said
+    assert "Traceback" not in said

@@ -83,6 +83,21 @@ def test_history_says_what_happened(tmp_path):
     assert first["seconds"] == pytest.approx(12e-3 * first["ms_per_step"])
 
 
+def test_monitored_pairs_are_followed_and_decide_nothing():
+    watched = toy_data(300, seed=7)
+    plain = ks.train(toy_data(), toy_data(100, 1), "1k", BCE(), SHORT)
+    seen = ks.train(toy_data(), toy_data(100, 1), "1k", BCE(), SHORT, monitor=watched)
+    np.testing.assert_array_equal(*(s.log_ratio(watched.theta, watched.x) for s in (plain, seen)))
+    epochs = [r for r in seen.history if r["event"] == "epoch"]
+    best = epochs[seen.history[-1]["best_epoch"] - 1]
+    partner = feed.generator(SHORT.seed, "validation").permutation(300)
+    own, other = (seen.log_ratio(t, watched.x) for t in (watched.theta, watched.theta[partner]))
+    again = 0.5 * np.mean(np.logaddexp(0, -own) + np.logaddexp(0, other))
+    assert best["monitor_bce"] == pytest.approx(again, rel=1e-4)
+    with pytest.raises(ShapeError, match="Monitored"):
+        ks.train(toy_data(), None, "1k", BCE(), SHORT, monitor=toy_data(300, m=5))
+
+
 def test_the_best_epoch_is_returned_and_patience_ends_the_run():
     """A large step makes validation BCE erratic: the run ends `patience` epochs after its best."""
     config = TrainConfig(

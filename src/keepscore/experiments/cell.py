@@ -19,6 +19,8 @@ from keepscore.experiments.examples import example_data
 from keepscore.experiments.inputs import Workspace, example_group, example_surface
 from keepscore.experiments.results import EXACT, FORMAT, Result, write_record, write_result
 
+MONITORED = 20_000  # test pairs whose BCE is followed through a training
+
 
 def run_cell(cell: Cell, plan: Plan, path: Path) -> Result:
     """Train and test one cell; its result is on disk when this returns."""
@@ -27,7 +29,7 @@ def run_cell(cell: Cell, plan: Plan, path: Path) -> Result:
 
     workspace = Workspace(path, cell.case)
     workspace.make()
-    model = workspace.model()
+    model, pairs = workspace.model(), workspace.ltest(plan)
     clock = _Clock()
     surrogate = train(
         workspace.data(cell, plan, "train"),
@@ -36,9 +38,10 @@ def run_cell(cell: Cell, plan: Plan, path: Path) -> Result:
         loss=ASA() if cell.loss == "asa" else BCE(),
         config=TrainConfig.paper(cell.case, seed=cell.seed, **plan.training),
         path=workspace.checkpoints(cell),
+        monitor=pairs.data.take(min(MONITORED, len(pairs.data))),
     )
     clock.lap("train")
-    losses = ltest(surrogate, model, test_set=workspace.ltest(plan))
+    losses = ltest(surrogate, model, test_set=pairs)
     clock.lap("ltest")
     inference = etest(surrogate, model, test_set=workspace.etest(plan))
     clock.lap("etest")
@@ -93,7 +96,8 @@ def write_exact(case: str, plan: Plan, path: Path) -> None:
 
 def training_summary(history: Any) -> dict[str, Any]:
     """Times and the course of a run. A step's time is the median over epochs but the first, which
-    also compiles; totals are all seconds of training, without validation and loading."""
+    also compiles; totals are all seconds of training, without validation and loading. The curve is
+    the BCE of the same test pairs after each epoch."""
     start = next(r for r in history if r["event"] == "start")
     epochs = [r for r in history if r["event"] == "epoch"]
     best = epochs[-1]["best_epoch"]
@@ -110,9 +114,9 @@ def training_summary(history: Any) -> dict[str, Any]:
         "best_validation_bce": min(r["validation_bce"] for r in epochs),
         "alpha": [round(float(r["alpha"]), 6) for r in epochs if "alpha" in r],
         "curve": {
-            "of": "validation",
+            "of": "test",
             "seconds": np.round(seconds, 3).tolist(),
-            "bce": [round(float(r["validation_bce"]), 6) for r in epochs],
+            "bce": [round(float(r["monitor_bce"]), 6) for r in epochs],
             "best": best - 1,
         },
     }

@@ -163,7 +163,7 @@ def _positive(results: list[Result], metric: str) -> bool:
     return all(r.metric(metric).value > 0 for r in results)
 
 
-def _shown_network(case: Case, results: list[Result]) -> str:
+def shown_network(case: Case, results: list[Result]) -> str:
     """The largest network that was trained with both losses at the most sizes N."""
     counts = {
         network: len({r.cell.n for r in find(results, network=network, loss="asa")})
@@ -173,7 +173,7 @@ def _shown_network(case: Case, results: list[Result]) -> str:
 
 
 def _training_time(case: Case, results: list[Result]) -> Figure | None:
-    network = _shown_network(case, results)
+    network = shown_network(case, results)
     curves = [
         TrainingCurve(r.cell.loss, r.cell.n, curve["seconds"], curve["bce"], curve["best"])
         for r in find(results, network=network, seed=0)
@@ -181,13 +181,12 @@ def _training_time(case: Case, results: list[Result]) -> Figure | None:
     ]
     if not curves:
         return None
-    # The validation pairs come from the training space: the limit of the test pairs is not theirs.
-    return training_time(curves, f"{case.title}, network {network.upper()}", of="validation")
+    return training_time(curves, f"{case.title}, network {network.upper()}", _limit(results))
 
 
 def _null_cdf(case: Case, results: list[Result], exact: dict[str, Any] | None) -> Figure | None:
     """The paper's choice: both losses at the largest N they share, BCE at the largest N of all."""
-    network = _shown_network(case, results)
+    network = shown_network(case, results)
     mine = find(results, network=network, seed=0)
     both = {r.cell.n for r in mine if r.cell.loss == "asa"}
     if not both or exact is None:
@@ -205,7 +204,7 @@ def _null_cdf(case: Case, results: list[Result], exact: dict[str, Any] | None) -
 
 
 def _surfaces(case: Case, results: list[Result], exact: dict[str, Any] | None) -> Figure | None:
-    network = _shown_network(case, results)
+    network = shown_network(case, results)
     both = [r.cell.n for r in find(results, network=network, loss="asa", seed=0)]
     if not both or exact is None:
         return None

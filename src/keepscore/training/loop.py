@@ -56,6 +56,7 @@ class Engine:
     uses_scores: bool
     settings: dict[str, Any]
     folder: Path | None
+    monitor: Callable[[Any], Floats] | None = None
 
     @property
     def min_epochs(self) -> int:
@@ -188,6 +189,8 @@ def _close_epoch(engine: Engine, progress: Progress) -> None:
     epochs = np.array(position.best_epoch or [0] * len(bce))
     position.best_epoch = np.where(better, position.epoch, epochs).tolist()
     record = _epoch_record(engine, progress, bce)
+    if engine.monitor is not None:
+        record["monitor_bce"] = float(engine.monitor(weights).mean())
     position.records.append(record)
     history.append(engine.folder, record)
 

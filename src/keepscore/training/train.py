@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import warnings
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -51,6 +52,7 @@ def train(
     path: str | os.PathLike[str] | None = None,
     resume: bool = True,
     progress: bool | None = None,
+    monitor: Any = None,
 ) -> Surrogate:
     """Train a network on a data set and return it as a `Surrogate`.
 
@@ -60,7 +62,8 @@ def train(
     one. loss: ASA() (default, needs scores) or BCE(). config: a `TrainConfig`.
     path: folder for checkpoints, history and the surrogate. A run found there is continued exactly
     where it was (or its result returned if it had finished), unless resume=False.
-    progress: show a bar; by default only on a terminal.
+    progress: show a bar; by default only on a terminal. monitor: pairs from `ks.simulate` whose BCE
+    is written to the history after each epoch ("monitor_bce"); it decides nothing.
 
     SIGTERM writes a checkpoint and raises `Interrupted`, which exits with code 75.
     """
@@ -78,6 +81,12 @@ def train(
         "validation": fingerprint(held),
     }
     engine, state, found = _engine(rows, held, weights, rest, loss, config, settings, folder)
+    if monitor is not None:
+        watched = open_rows(monitor, None, False, config.memory_budget)
+        require_same_kind(monitor, data, "Monitored")
+        engine = replace(
+            engine, monitor=validator(rest, watched, config.seed, config.members, engine.place)
+        )
     begun = Progress(state, weights, Position())
     if folder is not None and resume:
         earlier = read_checkpoint(folder, state, weights, settings)
@@ -122,10 +131,15 @@ def _rows(data: Any, validation: Any, loss: Loss, config: TrainConfig) -> tuple[
             open_rows(data, held, False, budget),
         )
     held_rows = open_rows(validation, None, False, budget)
-    if validation.x.shape[1:] != data.x.shape[1:] or validation.space != data.space:
-        raise ShapeError("Validation and training data must have the same x_shape and space.")
+    require_same_kind(validation, data, "Validation")
     require_count(len(held_rows), "rows of validation data")
     return rows, held_rows
+
+
+def require_same_kind(other: Any, data: Any, what: str) -> None:
+    """Data beside the training data must be of the same shape and space."""
+    if other.x.shape[1:] != data.x.shape[1:] or other.space != data.space:
+        raise ShapeError(f"{what} and training data must have the same x_shape and space.")
 
 
 def _networks(network: Any, rows: Rows, data: Any, config: TrainConfig) -> tuple[Any, Any, Any]:

@@ -1,0 +1,157 @@
+"""The report of a reproduction: a case study's cells, read from their JSON alone.
+
+The page shows every figure of the sweep, and in numbers the network that was trained at the most
+sizes: both losses at each N, one seed. Its surfaces are those of the example group at the largest N
+that both losses have.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from keepscore.errors import MissingError
+from keepscore.evaluation.estimate import Estimate as Measured
+from keepscore.experiments.cases import CASES, Case
+from keepscore.experiments.claims import CLAIMS, judge
+from keepscore.experiments.results import Result, find, load_exact, load_results
+from keepscore.figures.reproduction import case_figures, shown_network
+from keepscore.models import build
+from keepscore.report.adapt import WORDS
+from keepscore.report.content import (
+    EXACT,
+    Axis,
+    Coverage,
+    Estimate,
+    Group,
+    Notice,
+    ReportContent,
+    ScoreRow,
+    Surface,
+    Surfaces,
+)
+from keepscore.report.gather import picture_from
+
+CAPTIONS = {
+    "examples": "Example data of the model",
+    "losses": "Cross-entropy and score error on fresh pairs",
+    "differences": "Log-ratios against the exact likelihood",
+    "inference": "Tests and confidence sets against the exact likelihood",
+    "estimates": "Estimates against the exact ones",
+    "timing": "Training time",
+    "training_time": "Test cross-entropy as training goes on",
+    "null_cdf": "The test statistic under the null",
+    "surfaces": "Likelihood surfaces of one group",
+    "equivalence": "How many simulations the score was worth",
+}
+
+
+def cases_in(path: str | Path) -> list[str]:
+    """The case studies that have results under a folder."""
+    return [name for name in CASES if load_results(Path(path), name)]
+
+
+def reproduction_content(path: str | Path, case: str, created: str = "") -> ReportContent:
+    """Everything a page says of one case of a sweep."""
+    study, folder = CASES[case], Path(path)
+    results, exact = load_results(folder, case), load_exact(folder, case)
+    if not results:
+        raise MissingError(
+            f"No results of {case} under {folder}. Run `keepscore reproduce {case}`."
+        )
+    network = shown_network(study, results)
+    chosen = sorted(find(results, network=network, seed=0), key=lambda r: (r.cell.n, r.cell.loss))
+    labels = {_label(r): r for r in chosen}
+    settings = results[0].content["settings"]
+    return ReportContent(
+        title=f"Reproduction: {study.title}",
+        subtitle=f"{len(results)} cells; in numbers, the network {network.upper()}",
+        created=created,
+        methods=(*labels, EXACT),
+        commands=(f"keepscore reproduce {case} --out {folder}",),
+        findings=tuple(_findings(results)),
+        warnings=tuple(_unfinished(study, results)),
+        scorecard=tuple(_rows(labels)),
+        coverage=_coverage(labels, exact),
+        surfaces=_surfaces(study, find(chosen, network=network), exact),
+        pictures=tuple(
+            picture_from(figure, CAPTIONS.get(name, name), CAPTIONS.get(name, name))
+            for name, figure in case_figures(study, results, exact)
+        ),
+        provenance={**results[-1].content["environment"], **settings},
+    )
+
+
+def _label(result: Result) -> str:
+    return f"{result.cell.loss.upper()}, N = {result.cell.n:,}"
+
+
+def _findings(results: list[Result]) -> Iterator[str]:
+    """What the results say of the paper's claims, as far as there are any."""
+    for claim in CLAIMS:
+        found = judge(claim, results)
+        if found.verdict != "not yet run":
+            yield f"{claim.text} Measured: {found.measured} ({found.verdict})."
+
+
+def _unfinished(case: Case, results: list[Result]) -> Iterator[Notice]:
+    pairs = {(r.cell.network, r.cell.n) for r in find(results, loss="asa")}
+    if len({r.cell.seed for r in results}) == 1:
+        yield Notice("note", "Every cell was trained once: differences include that luck.")
+    if not pairs:
+        yield Notice("caution", f"No cell of {case.name} has been trained with ASA yet.")
+
+
+def _rows(labels: dict[str, Result]) -> Iterator[ScoreRow]:
+    every = {label: result.metrics() for label, result in labels.items()}
+    first = next(iter(every.values()))
+    for metric in first:
+        name, _, parameter = metric.partition("[")
+        if name not in WORDS:
+            continue
+        title, unit, meaning, better = WORDS[name]
+        values = {label: _estimate(found[metric]) for label, found in every.items()}
+        label = f"{title}, {parameter.rstrip(']')}" if parameter else title
+        yield ScoreRow(label, meaning, values, None, unit, better)
+
+
+def _coverage(labels: dict[str, Result], exact: dict[str, Any] | None) -> tuple[Coverage, ...]:
+    values = {label: _estimate(result.metric("coverage")) for label, result in labels.items()}
+    if exact is not None:
+        values[EXACT] = Estimate(exact["coverage"]["value"], exact["coverage"]["se"])
+    test = next(iter(labels.values())).content["etest"]
+    return (Coverage(float(test["level"]), values, "Wilks", len(test["null"])),)
+
+
+def _surfaces(case: Case, chosen: list[Result], exact: dict[str, Any] | None) -> Surfaces | None:
+    both = [r.cell.n for r in find(chosen, loss="asa")]
+    if exact is None or not both:
+        return None
+    shown = {_label(r): r.content["surface"] for r in find(chosen, n=max(both))}
+    shown[EXACT] = exact["surface"]
+    grid, space = exact["surface"], build(case.model).space
+    axes = []
+    for name, values in zip(grid["names"], grid["axes"], strict=True):
+        k = space.working_names.index(name)
+        points = np.tile(np.array(case.example), (len(values), 1))
+        points[:, k] = values
+        axes.append(Axis(name, np.array(values), space.names[k], space.to_raw(points)[:, k]))
+    # Stored to two decimals, relative to a maximum between grid points: never above it.
+    surfaces = tuple(
+        Surface(method, np.minimum(np.array(s["values"], dtype=float), 0.0), tuple(s["mle"]))
+        for method, s in shown.items()
+    )
+    held = [
+        f"{name} = {value:g}"
+        for name, value in zip(space.working_names, case.example, strict=True)
+        if name not in grid["names"]
+    ]
+    group = "example group" + (f" ({', '.join(held)})" if held else "")
+    return Surfaces(tuple(axes), (Group(group, surfaces, tuple(grid["truth"])),))
+
+
+def _estimate(measured: Measured) -> Estimate:
+    return Estimate(float(measured.value), float(measured.se) if measured.se > 0 else None)
