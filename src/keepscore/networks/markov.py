@@ -23,14 +23,11 @@ from keepscore.errors import ShapeError
 from keepscore.networks.exponential import ExponentialFamily, Layers
 from keepscore.networks.layers import Source
 
+_NATURAL = {"statistics": 32, "natural": (32, 32), "nodes": 64}
 SIZES: dict[str, dict[str, Any]] = {
-    "10k": {
-        "transition": (64, 64),
-        "start": (16,),
-        "statistics": 32,
-        "natural": (32, 32),
-        "nodes": 64,
-    },
+    "5k": {"transition": (32, 32), "start": (16,), **_NATURAL},
+    "10k": {"transition": (64, 64), "start": (16,), **_NATURAL},
+    "30k": {"transition": (128, 112), "start": (32,), **_NATURAL, "natural": (48, 48)},
 }
 
 

@@ -31,8 +31,11 @@ from keepscore.errors import ShapeError
 from keepscore.networks.exponential import ExponentialFamily, Layers
 from keepscore.networks.layers import Source
 
+_NATURAL = {"statistics": 32, "natural": (32, 32), "nodes": 256}
 SIZES: dict[str, dict[str, Any]] = {
-    "10k": {"bands": 8, "embedding": (64, 64), "statistics": 32, "natural": (32, 32), "nodes": 64},
+    "10k": {"bands": 6, "embedding": (48, 48), **_NATURAL},
+    "20k": {"bands": 8, "embedding": (64, 64), **_NATURAL},
+    "30k": {"bands": 10, "embedding": (96, 80), **_NATURAL},
 }
 # Powers are at least this part of the field's mean, and no less than TINY: no log of zero, and no
 # overflow of its slope.

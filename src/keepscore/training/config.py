@@ -86,6 +86,13 @@ class TrainConfig:
         settings = {"learning_rate": PAPER_LEARNING_RATES[case], "scale_inputs": False}
         return cls(**{**settings, **changes})
 
+    @classmethod
+    def recommended(cls, **changes: Any) -> TrainConfig:
+        """What we advise: declared symmetries, and a rate that falls from 2e-3 to zero over the
+        paper's number of epochs. What it brings is measured in `benchmarks/ablation.py`."""
+        settings = {"learning_rate": 2e-3, "schedule": "cosine", "symmetries": True}
+        return cls(**{**settings, **changes})
+
     def epochs_at_least(self, n: int) -> int:
         """min_epochs, or the paper's for n rows, between its sizes in proportion to log n."""
         if self.min_epochs is not None:
