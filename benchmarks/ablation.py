@@ -1,0 +1,153 @@
+"""What each part beyond the paper brings at N = 30,000, and what it costs: an ablation.
+
+From the paper's 30K network and settings, one thing is added at a time: scores (ASA), symmetries,
+more negatives (by themselves); then the network that knows the process, with the same additions,
+and last the recommended recipe. Three seeds of data, start and order; the same data for all
+rows of a seed, the same test pairs for all. The L-test: test BCE, its excess over the Bayes optimum, the RMSE
+of log-ratio differences (far and near), and the score's mean squared error over its variance.
+
+A finished row is one small file in results/ablation, and is not run again; the table is rewritten
+after each (results/ablation.md). Data are kept in results/runs. About three hours on two cores.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import keepscore as ks
+from benchmarks import machine
+from keepscore.evaluation.ltest import LTestSet, ltest, ltest_set
+from keepscore.files import make_folder, read_json, write_atomically, write_json
+from keepscore.models import SIS, GaussianField
+from keepscore.models.base import Model
+
+RESULTS = machine.ROOT / "benchmarks" / "results"
+SEEDS = (0, 1, 2)
+NEGATIVES = 8
+PAPER = "paper's network"
+PROCESS = "process network"
+
+
+def rows_of(case: str, seed: int) -> dict[str, tuple[str, Any, ks.TrainConfig]]:
+    """Name of a row -> network, loss and settings."""
+    paper = ks.TrainConfig.paper(case, seed=seed)
+    ours = ks.TrainConfig(seed=seed)
+    many = ks.ASA(negatives=NEGATIVES)
+    every: dict[str, tuple[str, Any, ks.TrainConfig]] = {
+        f"{PAPER}, BCE": ("30k", ks.BCE(), paper),
+        f"{PAPER}, BCE, {NEGATIVES} negatives": ("30k", ks.BCE(negatives=NEGATIVES), paper),
+        f"{PAPER}, ASA": ("30k", ks.ASA(), paper),
+        f"{PAPER}, ASA, symmetries": ("30k", ks.ASA(), replace(paper, symmetries=True)),
+        f"{PROCESS}, BCE": ("auto", ks.BCE(), ours),
+        f"{PROCESS}, ASA": ("auto", ks.ASA(), ours),
+        f"{PROCESS}, ASA, symmetries": ("auto", ks.ASA(), replace(ours, symmetries=True)),
+        f"{PROCESS}, ASA, {NEGATIVES} negatives": ("auto", many, ours),
+        f"{PROCESS}, ASA, recipe": ("auto", ks.ASA(), ks.TrainConfig.recommended(seed=seed)),
+    }
+    left_out = () if case == "sis" else (f"{PAPER}, BCE, {NEGATIVES} negatives",)
+    return {name: row for name, row in every.items() if name not in left_out}
+
+
+CASES: dict[str, type[SIS] | type[GaussianField]] = {"sis": SIS, "gaussian": GaussianField}
+
+
+def run(quick: bool = False, folder: Path | None = None) -> dict[str, Any]:
+    """Every row of every case and seed, in the order in which a table is soonest complete."""
+    data = folder or RESULTS / "runs" / "ablation"
+    kept = data / "rows" if quick else RESULTS / "ablation"
+    runs: list[dict[str, Any]] = []
+    for case, model in CASES.items():
+        pairs = _test_pairs(case, model(), quick, data)
+        for seed in SEEDS[:1] if quick else SEEDS:
+            for number, row in enumerate(rows_of(case, seed)):
+                if quick and PAPER in row and case != "sis":
+                    continue
+                path = make_folder(kept) / f"{case}-{seed}-{number}.json"
+                if not path.exists():
+                    found = one(case, row, seed, pairs, data, quick)
+                    write_json(path, {"case": case, "row": row, "seed": seed, **found})
+                runs.append(read_json(path))
+                if not quick:
+                    _write_table({"runs": runs})
+    return {"quick": quick, "runs": runs}
+
+
+def one(
+    case: str, row: str, seed: int, pairs: LTestSet, folder: Path, quick: bool
+) -> dict[str, Any]:
+    """Train one row and test it."""
+    model, n = CASES[case](), 640 if quick else 30_000
+    train = ks.simulate(model, n, seed=seed, path=folder / f"{case}-train-{n}-{seed}")
+    validation = ks.simulate(
+        model, n // 10, seed=seed, purpose="validation", path=folder / f"{case}-held-{n}-{seed}"
+    )
+    network, loss, config = rows_of(case, seed)[row]
+    if quick:
+        config = replace(config, min_epochs=1, max_epochs=1)
+    surrogate = ks.train(train, validation, network, loss, config)
+    tested = ltest(surrogate, model, test_set=pairs)
+    end = surrogate.history[-1]
+    return {
+        **{name: value.to_dict() for name, value in tested.rows()},
+        "score_variance": list(tested.score_variance or ()),
+        "weights": surrogate.history[0]["weights"],
+        "epochs": end["epochs"],
+        "seconds": end["seconds"],
+    }
+
+
+def _test_pairs(case: str, model: Model, quick: bool, folder: Path) -> LTestSet:
+    """The same for all rows; three parameters need 17^3 nodes for the evidence of a test field."""
+    sizes = (200, 50, 10) if quick else (20_000, 5_000, 1_000 if case == "sis" else 500)
+    intervals = 4 if quick else {"sis": 32, "gaussian": 16}[case]
+    n, exact, evidence = sizes
+    path = folder / f"{case}-test{'-quick' if quick else ''}"
+    return ltest_set(model, n, 99, exact, evidence, intervals, path)
+
+
+def table(result: dict[str, Any]) -> str:
+    """Means and standard errors over seeds, a table for each case."""
+    return "\n\n".join(_case_table(case, result["runs"]) for case in CASES)
+
+
+def _case_table(case: str, runs: list[dict[str, Any]]) -> str:
+    lines = [
+        f"**{case}**, N = 30,000, mean ± standard error over seeds",
+        "",
+        "| | seeds | weights | test BCE | excess | RMSE far | RMSE near | score MSE / variance "
+        "| training s |",
+        "|---|--:|--:|--:|--:|--:|--:|--:|--:|",
+    ]
+    of_case = [r for r in runs if r["case"] == case]
+    for row in dict.fromkeys(r["row"] for r in of_case):
+        same = [r for r in of_case if r["row"] == row]
+        metrics = (("bce", 4), ("bce_excess", 4), ("rmse_far", 3), ("rmse_near", 3))
+        cells = [_spread([r[key]["value"] for r in same], digits) for key, digits in metrics]
+        scores = " ".join(_spread(list(ratios), 3) for ratios in _score_ratios(same))
+        seconds = statistics.mean(r["seconds"] for r in same)
+        cells = [str(len(same)), f"{same[0]['weights']:,}", *cells, scores, f"{seconds:.0f}"]
+        lines.append(f"| {row} | {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def _score_ratios(runs: list[dict[str, Any]]) -> Iterator[tuple[float, ...]]:
+    """For each parameter, the score's MSE over its variance in every run."""
+    names = [key for key in runs[0] if key.startswith("score_mse[")]
+    for k, name in enumerate(names):
+        yield tuple(r[name]["value"] / r["score_variance"][k] for r in runs)
+
+
+def _spread(values: list[float], digits: int) -> str:
+    middle = f"{statistics.mean(values):.{digits}f}"
+    if len(values) < 2:
+        return middle
+    return f"{middle} ± {statistics.stdev(values) / len(values) ** 0.5:.{digits}f}"
+
+
+def _write_table(result: dict[str, Any]) -> None:
+    text = "# Ablation\n\nBy `python -m benchmarks ablation`.\n\n" + table(result) + "\n"
+    write_atomically(RESULTS / "ablation.md", lambda file: file.write(text.encode()))
