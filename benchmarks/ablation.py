@@ -2,9 +2,9 @@
 
 From the paper's 30K network and settings, one thing is added at a time: scores (ASA), symmetries,
 more negatives (by themselves); then the network that knows the process, with the same additions,
-and last the recommended recipe. Three seeds of data, start and order; the same data for all
-rows of a seed, the same test pairs for all. The L-test: test BCE, its excess over the Bayes optimum, the RMSE
-of log-ratio differences (far and near), and the score's mean squared error over its variance.
+and last the recommended recipe. Three seeds of data, start and order; the same data for all rows
+of a seed, the same test pairs for all. The L-test: test BCE, its excess over the Bayes optimum, the
+RMSE of log-ratio differences (far and near), and the score's mean squared error over its variance.
 
 A finished row is one small file in results/ablation, and is not run again; the table is rewritten
 after each (results/ablation.md). Data are kept in results/runs. About three hours on two cores.
