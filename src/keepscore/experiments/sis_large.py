@@ -135,7 +135,8 @@ def run_training(training: str, plan: LargePlan, folder: Path) -> dict[str, Any]
         held,
         network=graph_network(model, plan.network),
         loss=ASA() if loss == "asa" else BCE(),
-        config=TrainConfig(seed=plan.seed, **_epochs(plan)),
+        # The network is the same for all automorphisms of the graph: nothing to augment.
+        config=TrainConfig.recommended(symmetries=False, seed=plan.seed, **_epochs(plan)),
         path=work / training,
     )
     course = training_summary(surrogate.history)

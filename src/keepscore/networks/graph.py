@@ -6,7 +6,7 @@ over the exposures (piecewise linear, psi_g is 1 at knot g and 0 at the others, 
 
     u_it    = (1 - x_it, x_it) (x) (psi_1(e_it), ..., psi_G(e_it))                2 G numbers
     S(x)    = sum over t and i of  u_it (x) u_i,t+1                               4 G^2 numbers
-    h(x, theta) = sum_m S_m(x) B_m(theta) + c(theta) + b(S(x))                    B, c, b learned
+    h(x, theta) = S(x) . eta(theta) - log p(x)         eta learned, p(x) as in `exponential`
 
 S counts, over all people and steps, who was and became what, under which exposure before and after
 (softly: a count is shared between neighbouring knots). So h is a sum over people and transitions of
@@ -14,8 +14,8 @@ one function g(x_it, x_i,t+1, e_it, e_i,t+1; theta), the form of the log-likelih
 people move independently between observations given the exposures they start and end with. The
 exposure after carries what is not independent: who fell ill together with their neighbours.
 
-S has no weights, the same for every person, so few simulations go far; its size, and the cost of
-the head, depend neither on K nor on T. Knots lie at the squares of an even grid, closer together
+S has no weights and is the same for every person, so few simulations go far; its size, and the cost
+of the head, depend neither on K nor on T. Knots lie at the squares of an even grid, closer together
 where exposure is low, since there a little more of it changes most.
 """
 
@@ -33,13 +33,13 @@ from jaxtyping import Array, Float
 from numpy.typing import ArrayLike, NDArray
 
 from keepscore.errors import DomainError, MissingError, ShapeError, unknown_name
-from keepscore.networks.layers import Linear, Source, silu
+from keepscore.networks.exponential import ExponentialFamily
+from keepscore.networks.layers import Source
 
 SIZES: dict[str, dict[str, Any]] = {
-    "3k": {"levels": 3, "hidden": (24, 24), "free": (16,)},
-    "10k": {"levels": 5, "hidden": (40, 40), "free": (32,)},
-    "30k": {"levels": 8, "hidden": (64, 64), "free": (32,)},
-    "100k": {"levels": 12, "hidden": (96, 96), "free": (48,)},
+    "3k": {"levels": 3, "natural": (32, 32), "nodes": 64},
+    "10k": {"levels": 5, "natural": (56, 56), "nodes": 64},
+    "30k": {"levels": 8, "natural": (80, 80), "nodes": 64},
 }
 
 
@@ -50,8 +50,7 @@ class GraphNetwork(eqx.Module):
     """
 
     exposure: NDArray[np.float32]
-    basis: tuple[Linear, ...]
-    free: tuple[Linear, ...]
+    family: ExponentialFamily
     levels: int = eqx.field(static=True)
 
     constants: ClassVar = ("exposure",)  # not trained, but saved with the weights
@@ -63,8 +62,8 @@ class GraphNetwork(eqx.Module):
         d: int,
         rng: Source,
         levels: int,
-        hidden: Sequence[int],
-        free: Sequence[int],
+        natural: Sequence[int],
+        nodes: int,
         weights: ArrayLike | None = None,
     ) -> None:
         if len(x_shape) != 2 or x_shape[0] < 2:
@@ -78,27 +77,21 @@ class GraphNetwork(eqx.Module):
             raise DomainError(f"levels must be 2 or more; got {levels}.")
         self.exposure = _shares(weights, x_shape[1])
         self.levels = levels
-        counts = 4 * levels**2
-        self.basis = _layers([d, *hidden, counts + 1], rng)
-        self.free = _layers([counts, *free, 1], rng)
+        self.family = ExponentialFamily(4 * levels**2, d, natural, nodes, rng)
 
     def features(self, x: Float[Array, "b T K"]) -> Float[Array, "b f"]:
         b, steps, nodes = x.shape
         counts = soft_counts(x, self.exposure, self.levels).reshape(b, -1)
-        counts = counts / np.sqrt((steps - 1) * nodes)
-        return jnp.concatenate([counts, _apply(self.free, counts)], axis=1)
+        # A sum of so many terms varies by about the root of their number.
+        return self.family.features(counts / np.sqrt((steps - 1) * nodes))
 
     def head(self, features: Float[Array, "b f"], theta: Float[Array, "b d"]) -> Float[Array, " b"]:
-        basis = _apply(self.basis, theta)
-        return jnp.sum(features[:, :-1] * basis[:, :-1], axis=1) + basis[:, -1] + features[:, -1]
+        return self.family.head(features, theta)
 
     def settings(self) -> dict[str, Any]:
         """Layer widths: with x_shape, d and the constant, all that the network is."""
-        return {
-            "levels": self.levels,
-            "hidden": [layer.bias.shape[-1] for layer in self.basis[:-1]],
-            "free": [layer.bias.shape[-1] for layer in self.free[:-1]],
-        }
+        widths = {k: v for k, v in self.family.settings().items() if k != "statistics"}
+        return {"levels": self.levels, **widths}
 
 
 @dataclass(frozen=True, eq=False)
@@ -152,14 +145,3 @@ def _shares(weights: ArrayLike | None, nodes: int) -> NDArray[np.float32]:
         raise DomainError("The graph's weights must be finite and not negative.")
     largest = matrix.sum(axis=1).max()
     return (matrix / (largest if largest > 0 else 1.0)).astype(np.float32)
-
-
-def _layers(widths: Sequence[int], rng: Source) -> tuple[Linear, ...]:
-    return tuple(Linear(widths[i], widths[i + 1], rng) for i in range(len(widths) - 1))
-
-
-def _apply(layers: Sequence[Linear], z: Float[Array, "b n"]) -> Float[Array, "b m"]:
-    """SiLU after every layer but the last: theta passes through here, and its score is trained."""
-    for layer in layers[:-1]:
-        z = silu(layer(z))
-    return layers[-1](z)
