@@ -40,6 +40,7 @@ _HOMES = {
     "etest": "keepscore.evaluation",
     "scorecard": "keepscore.evaluation",
     "equivalence": "keepscore.evaluation",
+    "worth": "keepscore.evaluation.worth",
 }
 _SUBPACKAGES = ("models", "networks", "errors", "figures")
 

@@ -18,6 +18,7 @@ from keepscore.cli import (
     reproduce,
     simulate,
     train,
+    worth,
 )
 from keepscore.errors import FormatError, KeepscoreError, StorageError
 
@@ -57,6 +58,7 @@ app.command("infer")(infer.infer)
 app.command("report")(report.report)
 app.command("demo")(demo.demo)
 app.command("reproduce")(reproduce.reproduce)
+app.command("worth")(worth.worth)
 app.command("bench")(bench.bench)
 app.command("verify")(simulate.verify)
 app.command("repair")(simulate.repair)

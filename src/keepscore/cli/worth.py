@@ -1,0 +1,50 @@
+"""keepscore worth: a pilot that tells whether scores pay on a model."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from keepscore.cli.settings import Config, Json, ModelSettings, Seed, find_model, show
+from keepscore.files import make_folder, write_atomically, write_json
+
+
+def worth(
+    model: Annotated[str, typer.Argument(help="A model by name, or package.module:object.")],
+    n: Annotated[int, typer.Option("--n", "-n", help="Largest number of simulations.")] = 8_000,
+    minutes: Annotated[float, typer.Option(help="Budget the advice is for.")] = 10.0,
+    network: Annotated[str, typer.Option(help="Network, as for train.")] = "auto",
+    seeds: Annotated[int, typer.Option(help="Trainings of each kind.")] = 2,
+    out: Annotated[Path | None, typer.Option("--out", help="Folder for JSON and picture.")] = None,
+    seed: Seed = 0,
+    settings: ModelSettings = None,
+    json: Json = False,
+    config: Config = None,
+) -> None:
+    """Small runs with and without scores: what a score costs, what it is worth, what to do.
+
+    Example: keepscore worth sis --minutes 10 --out runs/worth
+    """
+    from keepscore.evaluation.worth import worth as pilot
+
+    found = pilot(
+        find_model(model, settings),
+        n,
+        60 * minutes,
+        network,
+        seeds,
+        seed,
+        progress=(lambda text: None) if json else lambda text: typer.echo(f"  {text}", err=True),
+    )
+    text = str(found)
+    if out is not None:
+        from keepscore.figures.worth import worth as draw
+
+        folder = make_folder(out)
+        write_json(folder / "worth.json", found.to_dict())
+        figure = draw(found)
+        write_atomically(folder / "worth.png", lambda stream: figure.savefig(stream, format="png"))
+        text += f"\n\nWritten to {folder}"
+    show(found.to_dict(), text, json)
