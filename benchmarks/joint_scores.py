@@ -45,15 +45,16 @@ def run(quick: bool = False, folder: Path | None = None) -> list[dict[str, Any]]
     count, exact, evidence = (200, 50, 10) if quick else (20_000, 5_000, 1_000)
     pairs = ltest_set(SIS(), count, 99, exact, evidence, path=work / "ltest")
     cells = []
-    for n, seeds in sizes.items():
-        for seed in seeds:
-            for loss in LOSSES:
-                file = make_folder(results) / f"{loss}-n{n}-s{seed}.json"
-                if not file.exists():
-                    found = one(loss, n, seed, pairs, work, quick)
-                    write_json(file, {"loss": loss, "n": n, "seed": seed, **found})
-                cells.append(read_json(file))
-                print(cells[-1], flush=True)
+    # All sizes with one seed first: a curve, then its error bars.
+    every = sorted((seed, n) for n, seeds in sizes.items() for seed in seeds)
+    for seed, n in every:
+        for loss in LOSSES:
+            file = make_folder(results) / f"{loss}-n{n}-s{seed}.json"
+            if not file.exists():
+                found = one(loss, n, seed, pairs, work, quick)
+                write_json(file, {"loss": loss, "n": n, "seed": seed, **found})
+            cells.append(read_json(file))
+            print(cells[-1], flush=True)
     return cells
 
 

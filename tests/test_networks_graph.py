@@ -119,6 +119,11 @@ def test_size_names_are_close_to_the_number_of_weights_whatever_the_graph(size, 
         assert networks.count_weights(one) == count
 
 
+def test_more_people_have_closer_nodes_under_the_evidence():
+    made = [graph_network(SIS(weights=weights(nodes=k)))(jax.random.key(0)) for k in (8, 100)]
+    assert [one.settings()["nodes"] for one in made] == [64, 200]
+
+
 def surrogate_of(model, one):
     data = model.simulate(
         model.space.uniform(50, np.random.default_rng(0)), np.random.default_rng(1)

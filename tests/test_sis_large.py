@@ -20,8 +20,11 @@ from keepscore.errors import (
     TooLargeError,
     UnknownNameError,
 )
+from keepscore.evaluation.estimate import Estimate
 from keepscore.experiments import sis_large
 from keepscore.experiments.sis_large import large_model, reproduce_large, summary
+from keepscore.figures.joint_scores import Curve, joint_scores
+from keepscore.figures.sis_large import sis_large as sis_large_figure
 from keepscore.models import SIS, build, contact_network, describe, edge_weights
 from keepscore.numerics.automorphisms import automorphisms
 
@@ -212,6 +215,24 @@ def test_settings_and_profiles_of_the_case_study_are_checked(tmp_path):
     file.write_text('{"settings": {}}')
     with pytest.raises(MismatchError, match="other settings"):
         reproduce_large("smoke", tmp_path, report=lambda line: None)
+
+
+def test_the_figures_show_every_training_and_seed():
+    found = {
+        training: {name: Estimate(1.0 + k, 0.1) for name in sis_large.METRICS}
+        for k, training in enumerate(sis_large.TRAININGS)
+    }
+    figure = sis_large_figure(found)
+    assert len(figure.axes) == 6
+    assert len(figure.legends[0].get_texts()) == 3
+    sizes, values = [3_000, 10_000], [[0.4, 0.5], [0.1]]
+    curves = [Curve(loss, sizes, values) for loss in ("bce", "joint", "exact")]
+    drawn = joint_scores({"far RMSE": curves, "test BCE": [Curve("bce", [10], [[0.4]])]})
+    wide, narrow = drawn.axes
+    assert wide.get_yscale() == "log"
+    assert narrow.get_yscale() == "linear"
+    means = [line.get_ydata() for line in wide.get_lines() if len(line.get_xdata()) == 2]
+    assert any(np.allclose(line, [0.45, 0.1]) for line in means)
 
 
 @pytest.mark.slow

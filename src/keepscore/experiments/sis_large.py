@@ -84,7 +84,7 @@ class LargePlan:
 
 PLANS = {
     "smoke": LargePlan(64, 256, "3k", 200, 100, 2, 3, 2, epochs=2),
-    "laptop": LargePlan(64, 30_000, "10k", 20_000, 4_000, 6, 40, 10),
+    "laptop": LargePlan(64, 30_000, "10k", 20_000, 4_000, 6, 40, 10, epochs=20),
 }
 
 

@@ -20,6 +20,7 @@ from keepscore.figures.style import (
     styled,
 )
 
+WIDE = 2.0  # the ratio of values from which an axis is logarithmic
 LOOKS = {
     "bce": ("BCE, no scores", RED, "s", DASHES["bce"]),
     "joint": ("ASA, joint scores", BLUE, "o", "solid"),
@@ -45,7 +46,9 @@ def joint_scores(metrics: Mapping[str, Sequence[Curve]]) -> Figure:
             for curve in curves:
                 _draw(ax, curve)
             sizes = sorted({n for curve in curves for n in curve.sizes})
-            decimal_log(ax)
+            values = [v for curve in curves for seeds in curve.values for v in seeds]
+            if min(values) > 0 and max(values) > WIDE * min(values):
+                decimal_log(ax)
             ax.set_xscale("log")
             ax.set_xticks(sizes, [short(n) for n in sizes])
             ax.minorticks_off()

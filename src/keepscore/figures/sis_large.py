@@ -14,11 +14,13 @@ from keepscore.files import write_atomically
 
 # Panel title, metrics in it with their labels, and where a line belongs.
 Panel = tuple[str, Mapping[str, str], float | None]
+SETS = ("wilks", "calibrated")
 PANELS: tuple[Panel, ...] = (
     ("test BCE", {"test BCE": ""}, None),
-    ("joint-score loss", {"joint loss[lambda]": "λ", "joint loss[mu]": "μ"}, None),
-    ("coverage of 95% sets", {"coverage, wilks": "W", "coverage, calibrated": "C"}, 0.95),
-    ("mean volume of sets", {"volume, wilks": "W", "volume, calibrated": "C"}, None),
+    ("joint-score loss", {"joint loss[lambda]": "λ"}, None),
+    ("joint-score loss", {"joint loss[mu]": "μ"}, None),
+    ("coverage of 95% sets", {f"coverage, {kind}": kind for kind in SETS}, 0.95),
+    ("mean volume of sets", {f"volume, {kind}": kind for kind in SETS}, None),
     ("RMSE of the MLE", {"MLE error[lambda]": "λ", "MLE error[mu]": "μ"}, None),
 )
 LOOKS = {
@@ -30,9 +32,9 @@ LOOKS = {
 
 def sis_large(results: Mapping[str, Mapping[str, Estimate]]) -> Figure:
     """One panel a question, one mark a training ("bce", "joint", "bce-more"), with two standard
-    errors. W are Wilks' sets, C calibrated ones."""
+    errors."""
     with styled():
-        figure, axes = panels(len(PANELS), width=1.9, height=2.7)
+        figure, axes = panels(len(PANELS), width=1.75, height=2.7)
         for ax, (title, metrics, line) in zip(axes, PANELS, strict=True):
             _draw(ax, results, list(metrics.items()))
             ax.set_title(title)

@@ -36,6 +36,7 @@ from keepscore.errors import DomainError, MissingError, ShapeError, unknown_name
 from keepscore.networks.exponential import ExponentialFamily
 from keepscore.networks.layers import Source
 
+NODES_PER_PERSON = 2
 SIZES: dict[str, dict[str, Any]] = {
     "3k": {"levels": 3, "natural": (32, 32), "nodes": 64},
     "10k": {"levels": 5, "natural": (56, 56), "nodes": 64},
@@ -105,7 +106,11 @@ class GraphNetworkMaker:
 
     def __call__(self, key: jax.Array) -> GraphNetwork:
         rng = np.random.default_rng(np.asarray(jax.random.key_data(key)).ravel())
-        return GraphNetwork(self.x_shape, self.d, rng, **SIZES[self.size], weights=self.weights)
+        widths = dict(SIZES[self.size])
+        # Likelihoods of more people are narrower, by 1 / sqrt(K) in each of two parameters, and the
+        # nodes under the evidence have to be as close.
+        widths["nodes"] = max(widths["nodes"], NODES_PER_PERSON * self.x_shape[1])
+        return GraphNetwork(self.x_shape, self.d, rng, **widths, weights=self.weights)
 
 
 def graph_network(model: Any, size: str = "10k") -> GraphNetworkMaker:
