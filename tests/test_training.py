@@ -306,7 +306,7 @@ def test_bad_input_is_named():
     with pytest.raises(UnknownNameError, match="30kk"):
         ks.train(data, network="30kk", config=SHORT)
     with pytest.raises(ShapeError, match="at least 22 x 22"):
-        ks.train(noise_data(100, (10, 10), 2, "stationary-field"), config=SHORT)
+        ks.train(noise_data(100, (10, 10), 2, "stationary-field"), None, "30k", config=SHORT)
     with pytest.raises(ShapeError, match="same x_shape and space"):
         ks.train(data, toy_data(50, m=3), network="1k", config=SHORT)
     with pytest.raises(DtypeError, match="loss must be"):

@@ -46,7 +46,7 @@ EPSILON_BATCHES = 8
 def train(
     data: Any,
     validation: Any = None,
-    network: Any = "30k",
+    network: Any = "auto",
     loss: Loss | None = None,
     config: TrainConfig | None = None,
     path: str | os.PathLike[str] | None = None,
@@ -57,9 +57,10 @@ def train(
     """Train a network on a data set and return it as a `Surrogate`.
 
     data, validation: from `ks.simulate`; without validation data, a part of `data` is held out
-    (config.validation_fraction). network: a size ("30k"), a family and size ("mlp-30k"), an
-    Equinox module with features(x) and head(features, theta), or a function of a JAX key that makes
-    one. loss: ASA() (default, needs scores) or BCE(). config: a `TrainConfig`.
+    (config.validation_fraction). network: "auto" (what fits the structure the data
+    declare), a size of the paper's networks ("30k"), a family and size ("mlp-30k"), an Equinox
+    module with features(x) and head(features, theta), or a function of a JAX key that makes one.
+    loss: ASA() (default, needs scores) or BCE(). config: a `TrainConfig`.
     path: folder for checkpoints, history and the surrogate. A run found there is continued exactly
     where it was (or its result returned if it had finished), unless resume=False.
     progress: show a bar; by default only on a terminal. monitor: pairs from `ks.simulate` whose BCE
