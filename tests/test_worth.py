@@ -6,6 +6,7 @@ import json
 import numpy as np
 import pytest
 from toys import GaussianToy
+from training_helpers import Tiny
 
 import keepscore as ks
 from keepscore.errors import DomainError, MissingError
@@ -39,7 +40,7 @@ def test_a_budget_is_used_up_and_not_exceeded(budget, loss):
 def pilot():
     said = []
     found = ks.worth(
-        GaussianToy(4), n=800, budget=60, network="1k", seeds=2, config=FAST, progress=said.append
+        GaussianToy(4), n=800, budget=60, network=Tiny, seeds=2, config=FAST, progress=said.append
     )
     return found, said
 

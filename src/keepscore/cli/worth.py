@@ -45,6 +45,8 @@ def worth(
         folder = make_folder(out)
         write_json(folder / "worth.json", found.to_dict())
         figure = draw(found)
-        write_atomically(folder / "worth.png", lambda stream: figure.savefig(stream, format="png"))
+        write_atomically(
+            folder / "worth.png", lambda stream: figure.savefig(stream, format="png", dpi=160)
+        )
         text += f"\n\nWritten to {folder}"
     show(found.to_dict(), text, json)

@@ -118,14 +118,15 @@ def worth(
     model: Model,
     n: int = 8_000,
     budget: float = 600.0,
-    network: str = "auto",
+    network: Any = "auto",
     seeds: int = 2,
     seed: int = 0,
     config: TrainConfig | None = None,
     progress: Callable[[str], Any] = lambda text: None,
 ) -> Worth:
     """Train on at most n simulations, with and without scores; say which pays within `budget`
-    seconds of simulating and training. `progress` is told each step."""
+    seconds of simulating and training. network, config: as for `train`. `progress` is told each
+    step."""
     require_count(n, "n", minimum=400)
     require_count(seeds, "seeds")
     if not (math.isfinite(budget) and budget > 0):
@@ -157,7 +158,8 @@ def worth(
     costs = Costs(simulation, score, *(float(np.median(steps[loss])) for loss in ("BCE", "ASA")))
     plans = tuple(_affordable(loss, costs, budget, config, found.factor) for loss in ("BCE", "ASA"))
     spent = time.perf_counter() - began
-    return Worth(model.name, network, metric, curve, found, costs, budget, plans, spent)
+    label = network if isinstance(network, str) else getattr(network, "__name__", "your own")
+    return Worth(model.name, label, metric, curve, found, costs, budget, plans, spent)
 
 
 def _seeded(config: TrainConfig, k: int) -> TrainConfig:
@@ -165,7 +167,7 @@ def _seeded(config: TrainConfig, k: int) -> TrainConfig:
 
 
 def _one(
-    model: Model, data: Dataset, tests: LTestSet, loss: str, network: str, config: TrainConfig
+    model: Model, data: Dataset, tests: LTestSet, loss: str, network: Any, config: TrainConfig
 ) -> tuple[float, float]:
     """The metric of one small run, and seconds a step."""
     trained = train(data, None, network, ASA() if loss == "ASA" else BCE(), config, progress=False)
