@@ -4,8 +4,11 @@ import importlib.util
 from pathlib import Path
 
 import pytest
+from toys import GaussianToy
+from training_helpers import Tiny
 
 import keepscore as ks
+from keepscore.evaluation.scorecard import SIZES, Size
 
 ROOT = Path(__file__).parent.parent
 spec = importlib.util.spec_from_file_location("run_page", ROOT / "docs" / "run_page.py")
@@ -33,6 +36,43 @@ def test_the_code_of_the_readme_runs(tmp_path, monkeypatch):
     exec(block.replace("30_000", "1_000").replace('"30k"', '"3k"'), names)
     assert names["surrogate"].space == names["model"].space
     assert ks.load(tmp_path / "runs/sis/asa").x_shape == (13, 8)
+
+
+# How-to pages: what a block needs to be there already, and what is made smaller for the test.
+SMALLER = {
+    "resume": {},
+    "scorecard": {},
+    "worth": {"8_000": "400"},
+    "large_graphs": {
+        "64, seed": "12, seed",
+        "30_000": "400",
+        "recommended(": "recommended(min_epochs=2, ",
+    },
+}
+
+
+@pytest.mark.parametrize(
+    "page",
+    [
+        "resume",
+        "scorecard",
+        pytest.param("worth", marks=pytest.mark.slow),
+        pytest.param("large_graphs", marks=pytest.mark.slow),
+    ],
+)
+def test_the_code_of_the_how_tos_runs(page, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setitem(SIZES, "small", Size(60, 20, 4, 2, 2))
+    model, config = GaussianToy(4), ks.TrainConfig(batch_size=32, min_epochs=1, max_epochs=1)
+    data = ks.simulate(model, 400, path="runs/sis/train", jobs=1)
+    names = {"ks": ks, "model": model, "surrogate": ks.train(data, None, Tiny, None, config)}
+    monkeypatch.setattr(ks.TrainConfig, "recommended", lambda **changes: ks.TrainConfig(**changes))
+    (block,) = code_of(f"docs/howto/{page}.md")
+    for large, small in SMALLER[page].items():
+        assert large in block
+        block = block.replace(large, small)
+    exec(block, names)
+    assert capsys.readouterr().out.strip()
 
 
 @pytest.mark.slow
