@@ -37,7 +37,6 @@ from keepscore.data import Dataset, simulate
 from keepscore.errors import KeepscoreWarning, MismatchError, unknown_name
 from keepscore.evaluation.estimate import Estimate, mean, root_mean_square, stratified_mean
 from keepscore.evaluation.ltest import LTestSet, ltest, ltest_set
-from keepscore.experiments.cell import training_summary
 from keepscore.experiments.results import FORMAT, write_record
 from keepscore.files import make_folder, read_json
 from keepscore.inference import confidence_set, local_coverage
@@ -139,7 +138,7 @@ def run_training(training: str, plan: LargePlan, folder: Path) -> dict[str, Any]
         config=TrainConfig.recommended(symmetries=False, seed=plan.seed, **_epochs(plan)),
         path=work / training,
     )
-    course = training_summary(surrogate.history)
+    course = _course(surrogate.history)
     rate = _simulation_rate(model)
     return {
         "format": FORMAT,
@@ -182,6 +181,21 @@ def summary(results: Mapping[str, Mapping[str, Any]]) -> str:
         padded = [cell.rjust(width) for cell, width in zip(cells, others, strict=True)]
         lines.append("  ".join([label.ljust(first), *padded]))
     return "\n".join(lines)
+
+
+def _course(history: Any) -> dict[str, Any]:
+    """Of a training: epochs, steps, the median time of a step (the first epoch also compiles)."""
+    epochs = [record for record in history if record["event"] == "epoch"]
+    steps = [record["ms_per_step"] for record in epochs]
+    return {
+        "weights": next(r["weights"] for r in history if r["event"] == "start"),
+        "epochs": len(epochs),
+        "best_epoch": epochs[-1]["best_epoch"],
+        "batches": epochs[-1]["batches"],
+        "seconds_per_step": float(np.median(steps[1:] or steps)) / 1e3,
+        "validation_bce": [round(float(r["validation_bce"]), 5) for r in epochs],
+        "alpha": [round(float(r["alpha"]), 6) for r in epochs if "alpha" in r],
+    }
 
 
 def _losses(surrogate: Any, model: SIS, plan: LargePlan, work: Path) -> dict[str, Any]:
