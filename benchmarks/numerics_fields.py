@@ -19,9 +19,11 @@ import os
 import statistics
 import subprocess
 import sys
-import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
+
+from benchmarks.rounds import seconds_per_sample
 
 ONE_THREAD = {
     "OPENBLAS_NUM_THREADS": "1",
@@ -40,10 +42,11 @@ LARGEST_DENSE_SIDE = 30
 
 def run(quick: bool = False) -> dict[str, Any]:
     """Measure in a child process with one thread; plain data, ready for JSON."""
-    command = [sys.executable, os.path.abspath(__file__), "--measure"]
+    command = [sys.executable, "-m", "benchmarks.numerics_fields", "--measure"]
     finished = subprocess.run(
         [*command, "--quick"] if quick else command,
         env={**os.environ, **ONE_THREAD},
+        cwd=Path(__file__).parent.parent,
         stdout=subprocess.PIPE,
         text=True,
         check=True,
@@ -84,7 +87,7 @@ def measure(quick: bool) -> dict[str, Any]:
             if model_name != "gaussian" and side != HEADLINE_SIDE:
                 continue
             some = rounds if side <= HEADLINE_SIDE else max(3, rounds // 3)
-            times = _rounds(_contenders(model_name, side), some)
+            times = seconds_per_sample(_contenders(model_name, side), some)
             medians = {method: statistics.median(t) for method, t in times.items()}
             ours = medians["ours: draw + log-likelihood + score"]
             rows += [
@@ -106,18 +109,6 @@ def _row(model: str, side: int, method: str, values: list[float], ours: float) -
         "quartiles_ms": [1e3 * low, 1e3 * high],
         "ratio": median / ours,
     }
-
-
-def _rounds(contenders: dict[str, Callable[[], int]], rounds: int) -> dict[str, list[float]]:
-    """Seconds per sample of each contender in each round; the first round only warms up."""
-    times: dict[str, list[float]] = {method: [] for method in contenders}
-    for k in range(rounds + 1):
-        for method, work in contenders.items():
-            start = time.perf_counter()
-            samples = work()
-            if k > 0:
-                times[method].append((time.perf_counter() - start) / samples)
-    return times
 
 
 def _contenders(model_name: str, side: int) -> dict[str, Callable[[], int]]:

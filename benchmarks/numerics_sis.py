@@ -14,7 +14,6 @@ from __future__ import annotations
 import argparse
 import itertools
 import statistics
-import time
 from collections.abc import Callable
 from typing import Any
 
@@ -24,6 +23,7 @@ import scipy.sparse
 import scipy.sparse.linalg
 from threadpoolctl import threadpool_limits
 
+from benchmarks.rounds import seconds_per_sample
 from keepscore.models.sis import SIS
 
 TARGET = 100.0
@@ -42,7 +42,7 @@ def run(quick: bool = False) -> dict[str, Any]:
     speedup: dict[str, float] = {}
     with threadpool_limits(1):
         for nodes in sizes:
-            times = _rounds(_contenders(nodes), rounds if nodes <= HEADLINE_NODES else 5)
+            times = seconds_per_sample(_contenders(nodes), rounds if nodes <= HEADLINE_NODES else 5)
             middle = {method: statistics.median(t) for method, t in times.items()}
             rows += [_row(nodes, method, values, middle) for method, values in times.items()]
             if nodes == HEADLINE_NODES:
@@ -97,18 +97,6 @@ def _row(nodes: int, method: str, values: list[float], middle: dict[str, float])
         "quartiles_ms": [1e3 * low, 1e3 * high],
         "ratio": middle[method] / ours,
     }
-
-
-def _rounds(contenders: dict[str, Callable[[], int]], rounds: int) -> dict[str, list[float]]:
-    """Seconds per sample of each contender in each round; the first round only warms up."""
-    times: dict[str, list[float]] = {method: [] for method in contenders}
-    for k in range(rounds + 1):
-        for method, work in contenders.items():
-            start = time.perf_counter()
-            samples = work()
-            if k > 0:
-                times[method].append((time.perf_counter() - start) / samples)
-    return times
 
 
 def _model(nodes: int) -> SIS:
@@ -200,7 +188,7 @@ def _simulation_rate(n: int, rounds: int) -> dict[str, Any]:
             model.simulate(theta, rng)
             return len(theta)
 
-        speed = [1 / t for t in _rounds({"draw": draw}, rounds)["draw"]]
+        speed = [1 / t for t in seconds_per_sample({"draw": draw}, rounds)["draw"]]
         low, _, high = statistics.quantiles(speed, n=4)
         rates[str(model.node_count)] = {
             "median": statistics.median(speed),
