@@ -74,6 +74,10 @@ def test_the_statistics_of_a_path_add_up_wherever_it_is_cut():
     for cut in range(1, 5):
         parts = S(x[:, : cut + 1]) + S(x[:, cut:]) - start(x[:, cut])
         np.testing.assert_allclose(parts, S(x), rtol=1e-4, atol=1e-4)
+    alone = start(x[:, 0])
+    for t in range(5):
+        alone += network.transition(jnp.concatenate([x[:, t], x[:, t + 1]], axis=1))
+    np.testing.assert_allclose(S(x), alone, rtol=1e-4, atol=1e-4)
     # Not a function of the set of states alone: order within a transition counts.
     assert np.abs(S(x) - S(x[:, ::-1])).max() > 1e-2
 
