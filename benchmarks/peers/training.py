@@ -58,7 +58,7 @@ CONTENDERS: dict[str, tuple[dict[str, Any], str, str]] = {
 
 def run(quick: bool) -> dict[str, Any]:
     """Median, range and ratios for every case and contender."""
-    peer, rounds = peer_python(), 3 if quick else 9
+    peer, rounds = peer_python(), 3 if quick else 7
     cases = [time_case(case, rounds, peer) for case in (QUICK if quick else FULL)]
     return {"rounds": rounds, "cases": cases}
 
