@@ -144,6 +144,8 @@ WRONG = {
     ),
     "model not known by name": (("evaluate", "asa"), "--model"),
     "unknown case": (("reproduce", "sys"), "sis"),
+    "no budget": (("worth", "sis", "--minutes", "0"), "budget"),
+    "report of nothing": (("report", "absent", "--out", "o/page.html"), "absent"),
 }
 
 
@@ -165,7 +167,17 @@ def test_wrong_turns_end_in_one_sentence(session, what):
 
 
 def test_help_has_examples():
-    for command in ("simulate", "train", "infer", "evaluate", "calibrate", "reproduce", "demo"):
+    for command in (
+        "simulate",
+        "train",
+        "infer",
+        "evaluate",
+        "calibrate",
+        "reproduce",
+        "demo",
+        "worth",
+        "report",
+    ):
         text = run(command, "--help", cwd=".").stdout
         assert f"keepscore {command}" in " ".join(text.split()), command
     assert "0.1.0" in run("--version", cwd=".").stdout
