@@ -243,7 +243,13 @@ def test_the_case_study_runs_and_resumes(tmp_path):
     again = reproduce_large("smoke", tmp_path, report=lines.append)
     assert again == results
     text = summary(results)
-    assert lines[-1].strip() == text.strip()
+    assert lines[-4].strip() == text.strip()
+    for training, line in zip(("bce", "bce-more"), lines[-2:], strict=True):
+        assert line.startswith(f"{training}: test BCE ")
+    file = tmp_path / sis_large.CASE / sis_large.DIFFERENCES
+    found = json.loads(file.read_text())["differences"]["bce"]["test BCE"]["value"]
+    means = [results[t]["metrics"]["test BCE"]["value"] for t in ("bce", "joint")]
+    assert found == pytest.approx(means[0] - means[1], abs=1e-12)
     for name in sis_large.METRICS:
         assert name in text
     assert results["joint"]["course"]["alpha"][-1] > 0
