@@ -83,7 +83,8 @@ class LargePlan:
 
 
 PLANS = {
-    "smoke": LargePlan(64, 256, "3k", 200, 100, 2, 3, 2, epochs=2),
+    # 72 steps: long enough for the first value of alpha.
+    "smoke": LargePlan(64, 512, "3k", 200, 100, 2, 3, 2, epochs=9),
     "laptop": LargePlan(64, 30_000, "10k", 20_000, 4_000, 6, 40, 10, epochs=20),
 }
 
