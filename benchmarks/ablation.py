@@ -143,9 +143,8 @@ def _case_table(case: str, runs: list[dict[str, Any]]) -> str:
 
 def _score_ratios(runs: list[dict[str, Any]]) -> Iterator[tuple[float, ...]]:
     """For each parameter, the score's MSE over its variance in every run."""
-    names = [key for key in runs[0] if key.startswith("score_mse[")]
-    for k, name in enumerate(names):
-        yield tuple(r[name]["value"] / r["score_variance"][k] for r in runs)
+    for k, name in enumerate(CASES[runs[0]["case"]]().space.names):
+        yield tuple(r[f"score_mse[{name}]"]["value"] / r["score_variance"][k] for r in runs)
 
 
 def _spread(values: list[float], digits: int) -> str:
