@@ -13,6 +13,7 @@ from keepscore.models.base import Model, build
 
 if TYPE_CHECKING:
     from keepscore.surrogate import Surrogate
+    from keepscore.training import TrainConfig
 
 LOSSES = ("asa", "bce")
 
@@ -23,11 +24,13 @@ def train(
     validation: Annotated[
         Path | None, typer.Option(help="Folder of a validation set; else a tenth is held out.")
     ] = None,
-    network: Annotated[str, typer.Option(help="Size (3k, 30k, ...) or family-size.")] = "30k",
+    network: Annotated[
+        str, typer.Option(help="auto (by what the model declares), a size (30k), or family-size.")
+    ] = "auto",
     loss: Annotated[str, typer.Option(help="asa (uses scores) or bce.")] = "asa",
     negatives: Annotated[int, typer.Option(help="Shuffled partners for each x.", min=1)] = 1,
     preset: Annotated[
-        str | None, typer.Option(help="Settings of the paper: sis, gaussian or student-t.")
+        str | None, typer.Option(help="recommended, or the paper's: sis, gaussian, student-t.")
     ] = None,
     learning_rate: Annotated[float | None, typer.Option(help="Adam's step size.")] = None,
     max_epochs: Annotated[int | None, typer.Option(help="Stop here at the latest.")] = None,
@@ -36,8 +39,8 @@ def train(
     ] = None,
     members: Annotated[int | None, typer.Option(help="Networks in an ensemble.")] = None,
     symmetries: Annotated[
-        bool, typer.Option(help="Apply the model's declared symmetries.")
-    ] = False,
+        bool | None, typer.Option(help="Apply the model's declared symmetries.")
+    ] = None,
     seed: Seed = 0,
     json: Json = False,
     config: Config = None,
@@ -46,13 +49,12 @@ def train(
 
     Examples:
 
-      keepscore train runs/sis/train --validation runs/sis/validation --out runs/sis/asa
+      keepscore train runs/sis/train --preset recommended --out runs/sis/asa
 
       keepscore train runs/sis/train --loss bce --network 100k --preset sis --out runs/sis/bce
     """
     from keepscore.data import open_dataset
     from keepscore.losses import ASA, BCE
-    from keepscore.training import TrainConfig
     from keepscore.training import train as run_training
 
     if loss not in LOSSES:
@@ -62,10 +64,10 @@ def train(
         "max_epochs": max_epochs,
         "min_epochs": min_epochs,
         "members": members,
+        "symmetries": symmetries,
     }
     changes: dict[str, Any] = {k: v for k, v in given.items() if v is not None}
-    changes |= {"seed": seed, "symmetries": symmetries}
-    settings = TrainConfig.paper(preset, **changes) if preset else TrainConfig(**changes)
+    settings = _settings(preset, {**changes, "seed": seed})
     surrogate = run_training(
         open_dataset(dataset),
         validation=None if validation is None else open_dataset(validation),
@@ -89,6 +91,14 @@ def train(
         f"{end['best_validation_bce']:.4f} at epoch {end['best_epoch']}\nsurrogate in {out}"
     )
     show(result, text, json)
+
+
+def _settings(preset: str | None, changes: dict[str, Any]) -> TrainConfig:
+    from keepscore.training import TrainConfig
+
+    if preset == "recommended":
+        return TrainConfig.recommended(**changes)
+    return TrainConfig.paper(preset, **changes) if preset else TrainConfig(**changes)
 
 
 def trained_model(surrogate: Surrogate) -> Model:
