@@ -133,7 +133,7 @@ def main(arguments: list[str] | None = None) -> int:
     print(table(cells))
     panels = {
         "test BCE": curves(cells, "bce"),
-        "far RMSE of log-ratio differences": curves(cells, "rmse_far"),
+        "far RMSE of log-ratios": curves(cells, "rmse_far"),
         "score error², lambda": curves(cells, "score_mse[lambda]"),
         "score error², mu": curves(cells, "score_mse[mu]"),
     }
