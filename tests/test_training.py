@@ -371,3 +371,13 @@ def test_a_loss_that_becomes_nan_stops_with_the_last_good_state(tmp_path):
     assert (tmp_path / "checkpoint.json").exists()
     if caught.value.surrogate is not None:
         assert np.isfinite(caught.value.surrogate.log_ratio([[0.0, 0.0]], np.zeros((1, 4))))
+
+
+def test_an_xla_that_does_not_know_our_option_goes_without(monkeypatch):
+    assert epoch.compiler_options.__wrapped__()  # this one knows it
+
+    def unknown(*_, **__):
+        raise jax.errors.JaxRuntimeError("No such compile option")
+
+    monkeypatch.setattr(epoch.jax, "jit", unknown)
+    assert epoch.compiler_options.__wrapped__() is None
