@@ -4,7 +4,13 @@ import numpy as np
 import pytest
 
 from keepscore.numerics import chebyshev
-from keepscore.numerics.chebyshev import CHECKS, POINTS_PER_SIDE, as_tensor_grid, interpolate
+from keepscore.numerics.chebyshev import (
+    CHECKS,
+    NODES_PER_SIDE,
+    as_tensor_grid,
+    evaluate_all,
+    interpolate,
+)
 
 
 def grid(*axes):
@@ -30,7 +36,8 @@ class Counting:
 @pytest.mark.parametrize("d", [1, 2, 3])
 def test_polynomials_come_back_to_rounding(d):
     # Of degree N - TAIL - 1 in each variable: the highest that leaves the watched coefficients 0.
-    degree = POINTS_PER_SIDE[d] - chebyshev.TAIL - 1
+    side = NODES_PER_SIDE[d][-1]
+    degree = side - chebyshev.TAIL - 1
     rng = np.random.default_rng(d)
     roots = rng.uniform(-1, 1, (2, d, degree))
     points = scattered(3000, d)
@@ -44,11 +51,11 @@ def test_polynomials_come_back_to_rounding(d):
         return value
 
     functions = Counting(polynomial(0), polynomial(1))
-    values, resolved = interpolate(functions, points, 1e-10)
+    values, resolved = interpolate(functions, points, 1e-10, side)
     expected = functions(points)
     assert resolved.all()
     np.testing.assert_allclose(values, expected, atol=1e-12 * np.abs(expected).max())
-    assert functions.asked == POINTS_PER_SIDE[d] ** d + CHECKS + len(points)
+    assert functions.asked == side**d + CHECKS + len(points)
 
 
 @pytest.mark.parametrize("shuffled", [False, True])
@@ -61,7 +68,7 @@ def test_a_grid_and_the_same_points_in_any_order(shuffled):
     def f(t):
         return np.exp(t[:, 0]) * np.sin(20 * t[:, 1]) - 30 * t[:, 0] ** 2
 
-    values, resolved = interpolate(Counting(f), points, 1e-9)
+    values, resolved = interpolate(Counting(f), points, 1e-9, 20)
     assert resolved.all()
     np.testing.assert_allclose(values[0], f(points), atol=1e-9)
 
@@ -82,27 +89,27 @@ def test_only_resolved_functions_are_called_so():
     def broken(t):
         return np.where(t[:, 1] > points[:, 1].mean(), np.nan, 1.0)
 
-    _, resolved = interpolate(Counting(smooth, kinked, narrow, broken), points, 4e-7)
+    _, resolved = interpolate(Counting(smooth, kinked, narrow, broken), points, 1e-6, 20)
     assert resolved.tolist() == [True, False, False, False]
 
 
 def test_the_points_asked_for_are_looked_at():
     """A wave that vanishes at all nodes has no coefficients: only the spot checks can see it."""
     points = grid(np.linspace(-1, 1, 60), np.linspace(-1, 1, 60))
-    n = POINTS_PER_SIDE[2]
+    n = 20
 
     def wave(t):
         return 5.0 + np.cos(n * np.arccos(np.clip(t[:, 0], -1, 1)))  # T_n: zero at n points
 
-    _, resolved = interpolate(Counting(wave), points, 1e-3)
+    _, resolved = interpolate(Counting(wave), points, 1e-3, n)
     assert not resolved.any()
 
 
 def test_an_axis_with_one_value_needs_one_node():
     points = grid(np.linspace(0, 1, 900), [0.3])
     functions = Counting(lambda t: np.sin(3 * t[:, 0]) * t[:, 1])
-    values, resolved = interpolate(functions, points, 1e-10)
-    assert functions.asked == POINTS_PER_SIDE[2] + CHECKS
+    values, resolved = interpolate(functions, points, 1e-10, 20)
+    assert functions.asked == 20 + CHECKS
     assert resolved.all()
     np.testing.assert_allclose(values[0], np.sin(3 * points[:, 0]) * 0.3, atol=1e-12)
 
@@ -119,8 +126,56 @@ def test_tensor_grids_are_recognised():
     assert as_tensor_grid(grid(*axes)[:-1]) is None
 
 
-def test_worthwhile_only_where_it_halves_the_work():
-    least = 2 * (POINTS_PER_SIDE[2] ** 2 + CHECKS)
-    assert chebyshev.worthwhile(least, 2)
-    assert not chebyshev.worthwhile(least - 1, 2)
-    assert not chebyshev.worthwhile(10**9, 4)
+def test_what_is_not_resolved_is_tried_with_more_nodes_and_then_evaluated():
+    points = grid(np.linspace(-1, 1, 40), np.linspace(-1, 1, 40))
+    first, second = NODES_PER_SIDE[2]
+
+    def wave(k):  # a Chebyshev polynomial of degree k in each variable
+        return lambda t: np.cos(k * np.arccos(np.clip(t, -1, 1))).prod(axis=1)
+
+    functions = [wave(3), wave(first), lambda t: np.abs(t[:, 0] - 0.1), wave(second - 3)]
+    asked = []
+
+    def evaluate(t, rows):
+        asked.append((len(t), rows.tolist()))
+        return np.stack([functions[i](t) for i in rows])
+
+    values = evaluate_all(evaluate, 4, points, 1e-9)
+    np.testing.assert_allclose(values, [f(points) for f in functions], atol=1e-12)
+    assert asked == [
+        (first**2 + CHECKS, [0, 1, 2, 3]),
+        (second**2 + CHECKS, [1, 2, 3]),
+        (len(points), [2]),
+    ]
+    np.testing.assert_array_equal(values[2], functions[2](points))
+
+
+def test_few_points_or_many_parameters_are_evaluated():
+    for points in (grid(np.linspace(0, 1, 8), np.linspace(0, 1, 8)), np.zeros((5000, 4))):
+        asked = []
+
+        def evaluate(t, rows, asked=asked):
+            asked.append(t)
+            return np.tile(t[:, 0], (len(rows), 1))
+
+        values = evaluate_all(evaluate, 2, points, 1e-3)
+        np.testing.assert_array_equal(values, np.tile(points[:, 0], (2, 1)))
+        assert len(asked) == 1
+        assert asked[0] is points
+
+
+def test_rounding_of_large_values_does_not_count_as_error():
+    """Values near 1e6 in float32 are off by .03: a tolerance of .001 cannot be asked for."""
+    points = grid(np.linspace(-1, 1, 40), np.linspace(-1, 1, 40))
+
+    def single(t):
+        return (1e6 + t.sum(axis=1)).astype(np.float32).astype(float)
+
+    _, resolved = interpolate(Counting(single), points, 1e-3, 17)
+    assert resolved.all()
+
+
+def test_worthwhile_only_where_it_saves_a_quarter_of_the_work():
+    least = -(-4 * (289 + CHECKS) // 3)
+    assert chebyshev.worthwhile(least, 289)
+    assert not chebyshev.worthwhile(least - 1, 289)

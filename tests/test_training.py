@@ -24,6 +24,7 @@ from keepscore.errors import (
 )
 from keepscore.losses import ASA, BCE
 from keepscore.models.base import Symmetry
+from keepscore.networks import compilation
 from keepscore.training import Diverged, TrainConfig, epoch, feed
 from keepscore.training.step import Batch
 
@@ -374,10 +375,10 @@ def test_a_loss_that_becomes_nan_stops_with_the_last_good_state(tmp_path):
 
 
 def test_an_xla_that_does_not_know_our_option_goes_without(monkeypatch):
-    assert epoch.compiler_options.__wrapped__()  # this one knows it
+    assert compilation.compiler_options.__wrapped__()  # this one knows it
 
     def unknown(*_, **__):
         raise jax.errors.JaxRuntimeError("No such compile option")
 
-    monkeypatch.setattr(epoch.jax, "jit", unknown)
-    assert epoch.compiler_options.__wrapped__() is None
+    monkeypatch.setattr(compilation.jax, "jit", unknown)
+    assert compilation.compiler_options.__wrapped__() is None

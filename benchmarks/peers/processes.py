@@ -18,6 +18,7 @@ import os
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -43,6 +44,14 @@ def peer_python() -> str:
             "Run `make bench-setup`, or point KEEPSCORE_BENCH_PYTHON to its interpreter."
         )
     return str(path)
+
+
+def timed(work: Callable[[], Any], calls: int = 5) -> tuple[float, Any]:
+    """Mean seconds of some calls in a row, and the last one's result."""
+    begin = time.perf_counter()
+    for _ in range(calls):
+        result = work()
+    return (time.perf_counter() - begin) / calls, result
 
 
 class Child:

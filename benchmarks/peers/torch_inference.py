@@ -12,8 +12,6 @@ by hand     the same network with x embedded once, in PyTorch, outside sbi's int
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -25,7 +23,7 @@ from scipy.optimize import minimize
 
 from benchmarks.peers.cases import BATCH, LEARNING_RATE, WEIGHT_DECAY, epidemics, grid
 from benchmarks.peers.networks import RatioNetwork, network
-from benchmarks.peers.processes import Round, threads
+from benchmarks.peers.processes import Round, threads, timed
 from benchmarks.peers.sbi_training import ratio_estimator
 
 STARTS = 3  # as many local maxima of the coarse grid as ks.mle climbs
@@ -61,7 +59,7 @@ def start(settings: dict[str, Any]) -> Round:
         seconds = {"surface": surface_s, "surface by hand": by_hand_s, "mle": mle_s, "map": map_s}
         return {"seconds": seconds, "estimates": {"mle": mle, "map": map_}}
 
-    map_s, map_ = timed(find_map)  # once: it takes as long as all the rest
+    map_s, map_ = timed(find_map, calls=1)  # once: it takes as long as all the rest
     play()
     return play
 
@@ -103,9 +101,3 @@ def scipy_mle(potential: Any) -> list[float]:
     bounds = [(-0.999, 0.999)] * 2
     climbs = [minimize(negative, at, jac=True, method="L-BFGS-B", bounds=bounds) for at in begin]
     return min(climbs, key=lambda climb: climb.fun).x.tolist()
-
-
-def timed(work: Callable[[], Any]) -> tuple[float, Any]:
-    begin = time.perf_counter()
-    result = work()
-    return time.perf_counter() - begin, result

@@ -50,7 +50,7 @@ FORMAT, VERSION = "keepscore surrogate", 1
 NAME = "surrogate.json"
 LARGEST_JSON = 64 << 20
 LARGEST_ENSEMBLE = 4096
-INTERPOLATION = 4e-7  # of the largest value: a few roundings of float32
+INTERPOLATION = 1e-3  # of a log-likelihood: half of what it moves a likelihood-ratio statistic
 
 
 @dataclass(frozen=True, eq=False)
@@ -99,14 +99,14 @@ class Surrogate:
         """Log-likelihood of iid observations (n, *x_shape), or of g groups (g, n, *x_shape).
 
         The observations are embedded here, once; every theta after that costs the head only. Logits
-        are float32, their sums over a group float64. A surface of many theta (a thousand or so, two
-        parameters) is interpolated between Chebyshev points wherever that is shown to be as good as
-        float32 (numerics/chebyshev.py); interpolate=False sends every theta through the head.
+        are float32, their sums over a group float64. A surface of many theta (some hundreds, two
+        parameters) is interpolated between Chebyshev points wherever that is shown to be right to
+        0.001 (numerics/chebyshev.py); interpolate=False sends every theta through the head.
         """
         observed, single = as_groups(xs, self.x_shape)
         g, n = observed.shape[:2]
         evaluator = self._evaluator
-        groups = evaluator.features(observed)
+        groups = evaluator.group_features(observed)
 
         def pairs(theta: Floats, group: Integers) -> Floats:
             found = evaluator.pairs(groups, theta, group)
@@ -117,15 +117,16 @@ class Surrogate:
             return value.sum(axis=1, dtype=np.float64), score.sum(axis=1, dtype=np.float64)
 
         def surface(theta: Floats) -> Floats:
-            if not (interpolate and chebyshev.worthwhile(len(theta), self.space.d)):
+            if not interpolate:
                 return evaluator.surface(groups, theta)
-            values, resolved = chebyshev.interpolate(
-                lambda points: evaluator.surface(groups, points), theta, INTERPOLATION
-            )
-            rest = np.flatnonzero(~resolved)
-            if len(rest):
-                values[rest] = evaluator.surface(groups[:, rest], theta)
-            return values
+            return chebyshev.evaluate_all(some_groups, g, theta, INTERPOLATION)
+
+        def some_groups(theta: Floats, rows: Integers) -> Floats:
+            if len(rows) == g:
+                return evaluator.surface(groups, theta)
+            # Padded, so that any number of groups runs in one of few compiled programs.
+            chosen = evaluation.pad(rows, evaluation.padded(len(rows), g))
+            return evaluator.surface(groups[:, chosen], theta)[: len(rows)]
 
         return Likelihood(
             self.space, g, n, pairs, pairs_gradient, surface, single,

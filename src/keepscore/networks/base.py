@@ -6,6 +6,9 @@
 h(x, theta) = head(features(x), theta) estimates log p(x | theta) / p(x). Any Equinox module with
 these two methods will do. Its JAX arrays are weights and are trained; NumPy arrays in it are
 constants and are not.
+
+A network whose head is linear in the features says so by `linear_head = True`. The features of a
+group of independent observations then add up, and a group costs one head, whatever its size.
 """
 
 from __future__ import annotations
@@ -41,6 +44,12 @@ def split(network: Any) -> tuple[Any, Any]:
 def count_weights(network: Any) -> int:
     """Number of trained parameters."""
     return sum(leaf.size for leaf in jax.tree.leaves(eqx.filter(network, is_weight)))
+
+
+def has_linear_head(network: Any) -> bool:
+    """Whether the features of a group of observations may be summed before the head."""
+    inner = network.network if isinstance(network, Scaled) else network
+    return bool(getattr(inner, "linear_head", False))
 
 
 def log_ratio(network: Network, theta: Float[Array, "b d"], x: Array) -> Float[Array, " b"]:

@@ -12,7 +12,8 @@ What is independent given theta adds up in S: a path's S is the sum over its tra
 likelihood sums the S of its members. Any smooth function of a few parameters is close to a
 combination of r fixed ones; r = 16 to 32 was enough for every model tried.
 
-The head is one small network of theta and an inner product of length r, whatever x is.
+The head is one small network of theta and an inner product of length r, whatever x is; it is linear
+in the features, so a group's features add up.
 """
 
 from __future__ import annotations

@@ -56,6 +56,7 @@ class GraphNetwork(eqx.Module):
 
     constants: ClassVar = ("exposure",)  # not trained, but saved with the weights
     takes_raw_x: ClassVar = True  # states are 0 and 1 and stay so
+    linear_head: ClassVar = True
 
     def __init__(
         self,

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -37,6 +37,8 @@ class MarkovNetwork(eqx.Module):
     transition: Layers
     start: Layers
     family: ExponentialFamily
+
+    linear_head: ClassVar = True
 
     def __init__(
         self,

@@ -19,7 +19,7 @@ alike: heavy-tailed fields (Student-t) are a shift of Gaussian ones.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import equinox as eqx
 import jax
@@ -90,6 +90,8 @@ class QuadraticNetwork(eqx.Module):
     bands: Bands
     embedding: Layers
     family: ExponentialFamily
+
+    linear_head: ClassVar = True
 
     def __init__(
         self,

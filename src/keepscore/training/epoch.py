@@ -7,7 +7,7 @@ into calls changes nothing in its result.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import cache, partial
+from functools import partial
 from typing import Any, NamedTuple
 
 import jax
@@ -17,23 +17,10 @@ import optax
 
 from keepscore.losses import Loss
 from keepscore.models.base import Symmetry
+from keepscore.networks.compilation import compiler_options
 from keepscore.training.step import Batch, Losses, Member, Objective, step
 
 Array = jax.Array
-
-
-@cache
-def compiler_options() -> dict[str, str] | None:
-    """XLA on CPU may hand matrix products to a library of its own (YNNPACK); for products as small
-    as these its plain kernels are faster. An XLA that does not know the option goes without."""
-    if jax.default_backend() != "cpu":
-        return None
-    options = {"xla_cpu_experimental_ynn_fusion_type": ""}
-    try:
-        jax.jit(lambda x: x + 1, compiler_options=options).lower(0.0).compile()
-    except jax.errors.JaxRuntimeError:
-        return None
-    return options
 
 
 class Tables(NamedTuple):
