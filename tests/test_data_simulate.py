@@ -329,7 +329,7 @@ def test_short_runs_start_no_processes(monkeypatch):
         raise AssertionError("processes were started for a short run")
 
     monkeypatch.setattr(simulate_file.workers, "in_processes", refuse)
-    ks.simulate(GaussianToy(), 1000)
+    assert len(ks.simulate(GaussianToy(), 1000)) == 1000
 
 
 def test_long_runs_go_over_to_processes(monkeypatch):

@@ -43,7 +43,11 @@ def test_surface_has_contours_where_wilks_says():
 def test_surface_survives_impossible_theta():
     a, b, values = surface()
     values[:3] = -np.inf
-    likelihood_surface([a, b], values, ["x", "y"]).canvas.draw()
+    figure = likelihood_surface([a, b], values, ["x", "y"])
+    drawn = figure.axes[0].collections[0].get_array().reshape(len(b), len(a))
+    assert np.isfinite(drawn).all()
+    assert (drawn[:, :3] == drawn.max()).all()  # as far from the maximum as the colours go
+    figure.canvas.draw()
 
 
 def test_profiles():

@@ -81,7 +81,8 @@ def test_poor_draws_are_shouted_about():
         "diverging": np.zeros((4, 500), dtype=bool),
         "tree_depth": np.full((4, 500), 2),
     }
-    _to_arviz(like, fine, dict(calm), 0, "none")  # a warning here would be an error
+    quiet = _to_arviz(like, fine, dict(calm), 0, "none")  # a warning here would be an error
+    assert quiet.posterior.sizes["draw"] == 500
     apart = fine + np.array([0.0, 0.0, 0.0, 0.3])[:, None, None]
     with pytest.warns(KeepscoreWarning, match="DO NOT TRUST.*R-hat"):
         _to_arviz(like, apart, dict(calm), 0, "none")

@@ -115,11 +115,18 @@ def test_empty_batches_give_empty_arrays(surrogate):
 
 
 def test_observations_are_embedded_once(monkeypatch):
-    surrogate = make()
-    like = surrogate.given(pairs(10)[1])
-    monkeypatch.setattr(evaluation.Evaluator, "features", None)
+    embed, calls = evaluation._features, []
+
+    def counted(*arguments):
+        calls.append(arguments)
+        return embed(*arguments)
+
+    monkeypatch.setattr(evaluation, "_features", counted)
+    like = make().given(pairs(10)[1])
+    assert len(calls) == 1
     like(pairs(300)[0])
     like.gradient(pairs(3)[0])
+    assert len(calls) == 1
 
 
 def test_samplers_can_trace_it(surrogate):
