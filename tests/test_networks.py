@@ -1,5 +1,7 @@
 """Networks: the paper's sizes, PyTorch's initialisation, and fast layers equal to plain ones."""
 
+from typing import ClassVar
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -259,6 +261,24 @@ def test_scales_follow_the_layout_of_x():
     assert networks.standardise(image, x, low, high).x_mean.shape == ()
     constant = np.ones((50, 4))
     assert np.all(networks.standardise(Tiny(KEY), constant, low, high).x_sd == 1)
+
+
+def test_a_network_says_how_x_is_scaled_for_it():
+    low, high = -np.ones(2), np.ones(2)
+    x = np.random.default_rng(0).normal(3.0, 2.0, (500, 4))
+
+    class Picky(Tiny):
+        x_scale: ClassVar = "about zero"
+
+    scaled = networks.standardise(Picky(KEY), x, low, high)
+    assert scaled.x_mean == 0
+    assert scaled.x_sd == pytest.approx(np.sqrt(np.mean(x**2)), rel=1e-5)
+
+    class Wrong(Tiny):
+        x_scale: ClassVar = "wole"
+
+    with pytest.raises(UnknownNameError, match="whole"):
+        networks.standardise(Wrong(KEY), x, low, high)
 
 
 @pytest.mark.parametrize(

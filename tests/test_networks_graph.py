@@ -161,6 +161,26 @@ def test_a_file_with_another_graph_is_refused(tmp_path):
         ks.load(tmp_path)
 
 
+def test_auto_takes_it_for_data_of_people_on_a_graph():
+    """The data tell their model, and the model its graph: nobody has to name the network."""
+    model = SIS(weights=weights(nodes=5), times=range(STEPS))
+    data = ks.simulate(model, 64, seed=0)
+    short = ks.TrainConfig(min_epochs=1, max_epochs=1, batch_size=16)
+    made = ks.train(data, config=short)
+    assert isinstance(made.network.network, GraphNetwork)
+    shares = graph_network(model)(jax.random.key(0)).exposure
+    np.testing.assert_array_equal(made.network.network.exposure, shares)
+    by_name = ks.train(data, network="graph-3k", config=short)
+    assert by_name.network.network.levels == SIZES["3k"]["levels"]
+    # Nothing known of the model: a chain like any other.
+    unknown = replace(data, provenance={})
+    assert isinstance(ks.train(unknown, config=short).network.network, networks.MarkovNetwork)
+    # Times apart by different steps: no chain with one transition law.
+    uneven = SIS(weights=weights(nodes=5), times=(0, 1, 3, 4))
+    made = ks.train(ks.simulate(uneven, 64, seed=0), config=short)
+    assert isinstance(made.network.network, networks.MLP)
+
+
 # --- what goes wrong ----------------------------------------------------------------------------
 
 

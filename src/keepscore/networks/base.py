@@ -8,7 +8,14 @@ these two methods will do. Its JAX arrays are weights and are trained; NumPy arr
 constants and are not.
 
 A network whose head is linear in the features says so by `linear_head = True`. The features of a
-group of independent observations then add up, and a group costs one head, whatever its size.
+group of independent observations then add up, and a group costs one head, whatever its size. And it
+may say how x is to be scaled for it, by `x_scale`:
+
+    "entries"      each entry of x by its own mean and standard deviation; the default for vectors
+    "states"       x is (T, ...), each entry of a state by its own at all times; for sequences
+    "whole"        all entries alike; for everything else
+    "about zero"   all entries alike, the mean left where it is
+    "none"         x as it comes
 """
 
 from __future__ import annotations
@@ -21,6 +28,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 from numpy.typing import NDArray
+
+X_SCALES = ("entries", "states", "whole", "about zero", "none")
 
 
 @runtime_checkable

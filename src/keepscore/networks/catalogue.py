@@ -2,10 +2,11 @@
 
 A name is a size ("30k"), a family and a size ("mlp-30k"), or "auto".
 
-    data declare          a size alone: the paper's    "auto": networks that know the process
-    "markov"              sequence                     markov-10k
-    "stationary-field"    image                        quadratic-20k
-    nothing               mlp                          mlp-30k
+    data declare               a size alone: the paper's    "auto": networks that know the process
+    "markov", on a graph       sequence                     graph-10k
+    "markov"                   sequence                     markov-10k
+    "stationary-field"         image                        quadratic-20k
+    nothing                    mlp                          mlp-30k
 
 A description is JSON: family, layer widths, x_shape, d and whether inputs are scaled. It holds no
 code; a network of a user's own class is only described by that class's name, and whoever loads it
@@ -26,7 +27,7 @@ import numpy as np
 
 from keepscore.errors import DtypeError, FormatError, MissingError, ShapeError, unknown_name
 from keepscore.networks import graph, image, markov, mlp, quadratic, sequence
-from keepscore.networks.base import Network, Scaled, is_weight
+from keepscore.networks.base import X_SCALES, Network, Scaled, is_weight
 
 
 @dataclass(frozen=True)
@@ -48,6 +49,7 @@ FAMILIES: dict[str, Family] = {
 # By what the data declare: the family of a size alone, and what "auto" stands for.
 FAMILY_OF_STRUCTURE = {"markov": "sequence", "stationary-field": "image"}
 AUTO = {"markov": "markov-10k", "stationary-field": "quadratic-20k"}
+AUTO_ON_GRAPH = "graph-10k"
 AUTO_OTHERWISE = "mlp-30k"
 LARGEST_WIDTH = 1 << 16
 
@@ -60,11 +62,21 @@ def names(family: str | None = None) -> tuple[str, ...]:
 
 
 def resolve(
-    network: Any, x_shape: Sequence[int], d: int, structure: str | None, key: jax.Array
+    network: Any,
+    x_shape: Sequence[int],
+    d: int,
+    structure: str | None,
+    key: jax.Array,
+    contacts: np.ndarray | None = None,
 ) -> Network:
-    """A network for such data, from a name, a module, or a function of a key that makes one."""
+    """A network for such data, from a name, a module, or a function of a key that makes one.
+
+    contacts: weights (K, K) of the graph that a chain x (T, K) lives on, if it does.
+    """
     if isinstance(network, str):
-        family, size = _parse(network, structure)
+        family, size = _parse(network, structure, contacts is not None)
+        if family == "graph" and contacts is not None:
+            return graph.GraphNetworkMaker(np.asarray(contacts), size, tuple(x_shape), d)(key)
         rng = np.random.default_rng(np.asarray(jax.random.key_data(key)).ravel())
         built = FAMILIES[family].build(tuple(x_shape), d, rng, **FAMILIES[family].sizes[size])
     elif isinstance(network, Network) and not isinstance(network, type):
@@ -103,32 +115,26 @@ def require_network(network: Any, x_shape: Sequence[int], d: int) -> None:
 
 
 def standardise(network: Any, x: np.ndarray, low: np.ndarray, high: np.ndarray) -> Scaled:
-    """Scale x by its moments (vectors entry by entry, sequences by channel, fields as a whole) and
-    theta by its training box.
-
-    A Markov network's states share one scale at all times. A quadratic network's fields have mean
-    zero: taking a sample's mean off them would undo what it knows about the sign.
-    """
-    axes = {2: (0,), 3: (0, 1)}.get(x.ndim, tuple(range(x.ndim)))
-    if isinstance(network, (image.ImageNetwork, quadratic.QuadraticNetwork)):
-        axes = tuple(range(x.ndim))
-    elif isinstance(network, markov.MarkovNetwork):
-        axes = (0, 1)
+    """Scale x as the network's `x_scale` says (see `base`) and theta by its training box."""
+    by_shape = {2: "entries", 3: "states"}.get(x.ndim, "whole")
+    kind = getattr(network, "x_scale", by_shape)
+    if kind not in X_SCALES:
+        raise unknown_name("x_scale of a network", kind, X_SCALES)
+    over = {"entries": (0,), "states": (0, 1)}.get(kind, tuple(range(x.ndim)))
     values = np.asarray(x, dtype=np.float64)
-    if getattr(network, "takes_raw_x", False):
-        axes, values = (), np.zeros(())
-    mean = values.mean(axis=axes)
-    if isinstance(network, quadratic.QuadraticNetwork):
+    mean = values.mean(axis=over)
+    if kind in ("about zero", "none"):
         mean = np.zeros_like(mean)
-    sd = np.sqrt(np.mean((values - mean) ** 2, axis=axes))
+    sd = np.sqrt(np.mean((values - mean) ** 2, axis=over))
+    if kind == "none":
+        sd = np.ones_like(sd)
     return Scaled(
         network,
         np.asarray(mean, np.float32),
         np.asarray(np.where(sd > 0, sd, 1.0), np.float32),
         np.asarray((low + high) / 2, np.float32),
-        np.asarray(
-            (high - low) / np.sqrt(12), np.float32
-        ),  # the standard deviation of a uniform draw
+        # The standard deviation of a uniform draw.
+        np.asarray((high - low) / np.sqrt(12), np.float32),
     )
 
 
@@ -203,9 +209,11 @@ def _whole(values: Any) -> bool:
     )
 
 
-def _parse(name: str, structure: str | None) -> tuple[str, str]:
+def _parse(name: str, structure: str | None, on_graph: bool) -> tuple[str, str]:
     name = name.lower()
-    if name == "auto":
+    if name == "auto" and structure == "markov" and on_graph:
+        name = AUTO_ON_GRAPH
+    elif name == "auto":
         name = AUTO.get(structure or "", AUTO_OTHERWISE)
     family, _, size = name.rpartition("-")
     if not family:

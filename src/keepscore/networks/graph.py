@@ -55,7 +55,7 @@ class GraphNetwork(eqx.Module):
     levels: int = eqx.field(static=True)
 
     constants: ClassVar = ("exposure",)  # not trained, but saved with the weights
-    takes_raw_x: ClassVar = True  # states are 0 and 1 and stay so
+    x_scale: ClassVar = "none"  # states are 0 and 1 and stay so
     linear_head: ClassVar = True
 
     def __init__(
@@ -72,7 +72,7 @@ class GraphNetwork(eqx.Module):
             raise ShapeError(f"A graph network needs x (T, K), T >= 2; got {tuple(x_shape)}.")
         if rng is not None and weights is None:
             raise MissingError(
-                "A graph network needs the weights of the graph: "
+                "A graph network needs the weights of the graph, which these data do not tell: "
                 "network=ks.networks.graph_network(model)."
             )
         if levels < 2:
@@ -102,7 +102,7 @@ class GraphNetworkMaker:
 
     weights: NDArray[np.float64]
     size: str
-    x_shape: tuple[int, int]
+    x_shape: tuple[int, ...]
     d: int
 
     def __call__(self, key: jax.Array) -> GraphNetwork:

@@ -10,7 +10,7 @@ layer sees what is dropped, so the field is cut beforehand to the part that matt
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -48,6 +48,8 @@ class ImageNetwork(eqx.Module):
     convolutions: tuple[ConvPool, ...]
     joint: Head
     seen: tuple[int, int] = eqx.field(static=True)
+
+    x_scale: ClassVar = "whole"
 
     def __init__(
         self,

@@ -39,6 +39,7 @@ class MarkovNetwork(eqx.Module):
     family: ExponentialFamily
 
     linear_head: ClassVar = True
+    x_scale: ClassVar = "states"
 
     def __init__(
         self,

@@ -92,6 +92,7 @@ class QuadraticNetwork(eqx.Module):
     family: ExponentialFamily
 
     linear_head: ClassVar = True
+    x_scale: ClassVar = "about zero"  # a sample's mean taken off would undo what the sign says
 
     def __init__(
         self,

@@ -15,10 +15,11 @@ import numpy as np
 
 from keepscore import networks
 from keepscore.checks import require_count
-from keepscore.errors import DomainError, DtypeError, KeepscoreWarning, ShapeError
+from keepscore.errors import DomainError, DtypeError, KeepscoreError, KeepscoreWarning, ShapeError
 from keepscore.files import make_folder
 from keepscore.losses import ASA, BCE, Loss, Perturbation, loss_to_dict, search_epsilon
 from keepscore.losses.score import TOLERANCE
+from keepscore.models import build
 from keepscore.surrogate import NAME as SURROGATE
 from keepscore.surrogate import Surrogate, load
 from keepscore.training import history
@@ -57,9 +58,10 @@ def train(
     """Train a network on a data set and return it as a `Surrogate`.
 
     data, validation: from `ks.simulate`; without validation data, a part of `data` is held out
-    (config.validation_fraction). network: "auto" (what fits the structure the data
-    declare), a size of the paper's networks ("30k"), a family and size ("mlp-30k"), an Equinox
-    module with features(x) and head(features, theta), or a function of a JAX key that makes one.
+    (config.validation_fraction). network: "auto" (what fits the structure the data declare and the
+    graph they live on), a size of the paper's networks ("30k"), a family and size ("mlp-30k"), an
+    Equinox module with features(x) and head(features, theta), or a function of a JAX key that makes
+    one.
     loss: ASA() (default, needs scores) or BCE(). config: a `TrainConfig`.
     path: folder for checkpoints, history and the surrogate. A run found there is continued exactly
     where it was (or its result returned if it had finished), unless resume=False.
@@ -137,6 +139,15 @@ def _rows(data: Any, validation: Any, loss: Loss, config: TrainConfig) -> tuple[
     return rows, held_rows
 
 
+def _contacts(data: Any) -> Any:
+    """Who meets whom, (K, K), if the data were simulated by a model of people on a graph."""
+    try:
+        model = build(data.provenance["model"])
+    except (KeyError, KeepscoreError):  # no description, or a model of the user's own
+        return None
+    return getattr(model, "weights", None)
+
+
 def require_same_kind(other: Any, data: Any, what: str) -> None:
     """Data beside the training data must be of the same shape and space."""
     if other.x.shape[1:] != data.x.shape[1:] or other.space != data.space:
@@ -146,9 +157,10 @@ def require_same_kind(other: Any, data: Any, what: str) -> None:
 def _networks(network: Any, rows: Rows, data: Any, config: TrainConfig) -> tuple[Any, Any, Any]:
     """One network as an example, the weights of all members, and what is not weights."""
     x_shape, d = data.x.shape[1:], data.space.d
+    contacts = _contacts(data) if isinstance(network, str) else None
 
     def make(key: jax.Array) -> Any:
-        return networks.resolve(network, x_shape, d, data.structure, key)
+        return networks.resolve(network, x_shape, d, data.structure, key, contacts)
 
     seeds = np.random.SeedSequence(config.seed).generate_state(config.members)
     keys = [jax.random.key(int(seed)) for seed in seeds]
