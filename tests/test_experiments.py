@@ -8,6 +8,7 @@ import sys
 import time
 from pathlib import Path
 
+import invented
 import numpy as np
 import pytest
 from invented import invent
@@ -34,16 +35,21 @@ from keepscore.experiments.document import BEGIN, END, fill, results_section
 from keepscore.experiments.inputs import plane
 from keepscore.experiments.results import (
     EXACT,
+    TIMING,
     cell_file,
     load_exact,
     load_results,
     read_result,
     summary_frame,
     summary_text,
+    write_record,
+    write_result,
 )
 from keepscore.experiments.sweep import missing_cells
+from keepscore.experiments.timing import measure_times
 from keepscore.experiments.worth import worth_table
 from keepscore.figures.reproduction import figures_from
+from keepscore.files import read_json
 
 # Compiling networks on a busy machine takes its time.
 pytestmark = pytest.mark.timeout(900)
@@ -361,3 +367,31 @@ def test_files_beside_the_cells_are_left_out(tmp_path):
         Cell("sis", "3k", 10, "bce"),
         Cell("sis", "3k", 10, "asa"),
     ]
+
+
+def test_times_measured_apart_replace_those_of_the_cells(tmp_path):
+    cell, plan = Cell("sis", "3k", 30_000, "asa"), find_plan("sis", "committed")
+    whole = invented.content("sis", cell, plan.settings(), 4.0)
+    whole["training"]["batches"] = 2000
+    write_result(tmp_path, cell, whole)
+    before = load_results(tmp_path, "sis")[0]
+    measure_times("sis", ["3k"], tmp_path, rounds=1, batches=2, report=lambda line: None)
+    record = read_json(tmp_path / "sis" / TIMING)
+    assert all(0 < ms < 1e3 for rounds in record["milliseconds"]["3k"].values() for ms in rounds)
+    record["milliseconds"]["3k"]["asa"] = [9.0, 2.0, 1.0]  # the median counts
+    write_record(tmp_path / "sis" / TIMING, record)
+    after = load_results(tmp_path, "sis")[0]
+    assert after.metric("seconds_per_step").value == pytest.approx(2e-3)
+    assert after.metric("seconds_total").value == pytest.approx(4.0)
+    assert after.metric("seconds_to_best").value == pytest.approx(4.0 * 32 / 40)
+    curve = after.content["training"]["curve"]
+    assert curve["seconds"][-1] == pytest.approx(4.0)
+    assert len(curve["seconds"]) == len(curve["bce"])
+    assert after.metric("bce") == before.metric("bce")
+    # A network that was not measured keeps its own; what is no record of times is refused.
+    del record["milliseconds"]["3k"]
+    write_record(tmp_path / "sis" / TIMING, record)
+    assert load_results(tmp_path, "sis")[0].metrics() == before.metrics()
+    write_record(tmp_path / "sis" / TIMING, {"format": 1, "case": "sis"})
+    with pytest.raises(FormatError, match="times"):
+        load_results(tmp_path, "sis")

@@ -18,11 +18,15 @@ def reproduce(
     profile: Annotated[
         str, typer.Option(help="smoke (a minute), laptop (an hour a model), committed, or paper.")
     ] = "laptop",
-    out: Annotated[Path, typer.Option("--out", help="Folder for cells and figures.")] = Path(
+    out: Annotated[Path, typer.Option("--out", "-o", help="Folder for cells and figures.")] = Path(
         "runs/reproduce"
     ),
     cluster: Annotated[str | None, typer.Option(help="Address of a Dask scheduler.")] = None,
     figures: Annotated[bool, typer.Option(help="Draw the figures from the results.")] = True,
+    times: Annotated[
+        bool,
+        typer.Option("--times", help="Measure the time a batch too, losses in turns; needs quiet."),
+    ] = False,
     json: Json = False,
     config: Config = None,
 ) -> None:
@@ -41,6 +45,12 @@ def reproduce(
         _reproduce_large(profile, out, figures, json, quiet)
         return
     results = run_sweep(case, profile, out, cluster, report=quiet)
+    if times:
+        from keepscore.experiments.timing import measure_times
+
+        for name, found in results.items():
+            measured = list(dict.fromkeys(r.cell.network for r in found))
+            measure_times(name, measured, out, report=quiet)
     drawn: list[str] = []
     if figures:
         from keepscore.figures.reproduction import figures_from

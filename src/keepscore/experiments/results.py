@@ -2,13 +2,15 @@
 
 <path>/<case>/<key>.json     cell, settings, training, ltest, etest, surface, environment
 <path>/<case>/exact.json     exact null statistics and sets, example surface and example data
+<path>/<case>/timing.json    time a batch, measured apart (see `timing`); there or not
 """
 
 from __future__ import annotations
 
 import json
+import statistics
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,6 +24,7 @@ if TYPE_CHECKING:
 
 FORMAT = 1
 EXACT = "exact.json"
+TIMING = "timing.json"
 TIMES = ("seconds_per_step", "seconds_total", "seconds_to_best")
 
 
@@ -102,11 +105,40 @@ def require_same_settings(result: Result, settings: Mapping[str, Any], file: Pat
 
 
 def load_results(path: Path, case: str) -> list[Result]:
-    """All finished cells of a case, in a fixed order; none if there is no folder."""
+    """All finished cells of a case, in a fixed order; none if there is no folder. Their times are
+    those of timing.json where it has them."""
     files = sorted((path / case).glob("*.json"))
-    found = [read_result(file) for file in files if file.name != EXACT]
+    found = [read_result(file) for file in files if file.name not in (EXACT, TIMING)]
+    if (path / case / TIMING).exists():
+        times = read_json(path / case / TIMING)
+        found = [_timed(result, times) for result in found]
     order = CASES[case].networks
     return sorted(found, key=lambda r: (order.index(r.cell.network), r.cell))
+
+
+def _timed(result: Result, times: Mapping[str, Any]) -> Result:
+    """The result with the times it would have had alone on the machine of `times`."""
+    step = seconds_per_step(times, result.cell.network, result.cell.loss)
+    if step is None:
+        return result
+    own = result.content["training"]
+    total, epochs = own["batches"] * step, own["epochs"]
+    new = {
+        "seconds_per_step": step,
+        "seconds_total": total,
+        "seconds_to_best": total * own["best_epoch"] / epochs,
+        "curve": {**own["curve"], "seconds": [total * (k + 1) / epochs for k in range(epochs)]},
+    }
+    return replace(result, content={**result.content, "training": {**own, **new}})
+
+
+def seconds_per_step(times: Mapping[str, Any], network: str, loss: str) -> float | None:
+    """Median over the rounds of a timing record; None if this network was not measured."""
+    try:
+        rounds = times["milliseconds"].get(network, {}).get(loss)
+        return None if rounds is None else statistics.median(rounds) / 1e3
+    except (KeyError, AttributeError, TypeError, statistics.StatisticsError):
+        raise FormatError(f"{TIMING} of {times.get('case')!r} is not a record of times.") from None
 
 
 def load_exact(path: Path, case: str) -> dict[str, Any] | None:
