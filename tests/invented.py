@@ -22,7 +22,7 @@ WORKING = {
 
 def quality(case, cell, gain):
     """A power law in N, better with larger networks, as if ASA had `gain` times the data."""
-    place = CASES[case].networks.index(cell.network)
+    place = CASES[case].order.index(cell.network)
     effective = cell.n * (gain if cell.loss == "asa" else 1)
     noise = np.random.default_rng(zlib.crc32(f"{case} {cell.key}".encode())).normal(0, 0.02)
     return (effective / 30_000) ** -0.35 * 0.8**place * np.exp(noise)

@@ -105,6 +105,20 @@ def test_the_points_asked_for_are_looked_at():
     assert not resolved.any()
 
 
+def test_coefficients_that_have_not_died_out_are_not_trusted():
+    """The highest polynomial the nodes can hold comes back exactly, but nothing says it is the
+    last one: only the coefficients can tell."""
+    points = grid(np.linspace(-1, 1, 60), np.linspace(-1, 1, 60))
+    n = 20
+
+    def highest(t):
+        return np.cos((n - 1) * np.arccos(np.clip(t[:, 1], -1, 1)))
+
+    values, resolved = interpolate(Counting(highest), points, 1e-3, n)
+    np.testing.assert_allclose(values[0], highest(points), atol=1e-10)
+    assert not resolved.any()
+
+
 def test_an_axis_with_one_value_needs_one_node():
     points = grid(np.linspace(0, 1, 900), [0.3])
     functions = Counting(lambda t: np.sin(3 * t[:, 0]) * t[:, 1])

@@ -22,6 +22,7 @@ from keepscore.errors import (
 )
 from keepscore.experiments import cases, reproduce
 from keepscore.experiments.cases import (
+    OURS,
     PROFILES,
     Block,
     Cell,
@@ -30,6 +31,7 @@ from keepscore.experiments.cases import (
     find_cases,
     find_plan,
 )
+from keepscore.experiments.cell import run_cell
 from keepscore.experiments.claims import CLAIMS, judge
 from keepscore.experiments.document import BEGIN, END, fill, results_section
 from keepscore.experiments.inputs import plane
@@ -72,7 +74,7 @@ def test_the_paper_has_28_cells_a_case():
 def test_what_is_to_be_committed():
     sis = find_plan("sis", "committed").cells("sis")
     assert set(find_plan("sis", "paper").cells("sis")) < set(sis)
-    more = [c for c in sis if c.seed]
+    more = [c for c in sis if c.seed and c.network != OURS]
     assert {(c.network, c.n, c.loss, c.seed) for c in more} == {
         (network, n, loss, seed)
         for network in ("30k", "100k")
@@ -82,8 +84,26 @@ def test_what_is_to_be_committed():
     }
     for case in ("gaussian", "student-t"):
         cells = find_plan(case, "committed").cells(case)
-        assert len(cells) == 9
+        assert len([c for c in cells if c.network != OURS]) == 9
         assert Cell(case, "30k", 300_000, "bce") in cells
+
+
+def test_what_we_advise_stands_beside_the_paper():
+    for case in cases.CASES:
+        ours = [c for c in find_plan(case, "committed").cells(case) if c.network == OURS]
+        assert {(c.n, c.loss, c.seed) for c in ours} == {(30_000, "asa", s) for s in (0, 1, 2)}
+        assert not [c for c in find_plan(case, "paper").cells(case) if c.network == OURS]
+
+
+def test_a_cell_of_ours_is_trained_as_advised(tmp_path):
+    small = find_plan("sis", "smoke")
+    result = run_cell(Cell("sis", OURS, 256, "asa"), small, tmp_path)
+    history = tmp_path / ".work" / "sis" / "cells" / result.cell.key / "checkpoint.json"
+    settings = json.loads(history.read_text())["settings"]
+    assert settings["network"]["family"] == "graph"
+    assert settings["config"]["schedule"] == "cosine"
+    assert settings["config"]["symmetries"]
+    assert [r.cell for r in load_results(tmp_path, "sis")] == [result.cell]
 
 
 def test_committed_and_paper_share_their_test_sizes():

@@ -14,7 +14,7 @@ import numpy as np
 from keepscore.data.provenance import environment
 from keepscore.evaluation import etest, ltest
 from keepscore.evaluation.estimate import stratified_mean
-from keepscore.experiments.cases import Cell, Plan
+from keepscore.experiments.cases import OURS, Cell, Plan
 from keepscore.experiments.examples import example_data
 from keepscore.experiments.inputs import Workspace, example_group, example_surface
 from keepscore.experiments.results import EXACT, FORMAT, Result, write_record, write_result
@@ -27,6 +27,11 @@ def run_cell(cell: Cell, plan: Plan, path: Path) -> Result:
     from keepscore.losses import ASA, BCE
     from keepscore.training import TrainConfig, train
 
+    ours = cell.network == OURS
+    if ours:
+        config = TrainConfig.recommended(seed=cell.seed, **plan.training)
+    else:
+        config = TrainConfig.paper(cell.case, seed=cell.seed, **plan.training)
     workspace = Workspace(path, cell.case)
     workspace.make()
     model, pairs = workspace.model(), workspace.ltest(plan)
@@ -34,9 +39,9 @@ def run_cell(cell: Cell, plan: Plan, path: Path) -> Result:
     surrogate = train(
         workspace.data(cell, plan, "train"),
         workspace.data(cell, plan, "validation"),
-        network=cell.network,
+        network="auto" if ours else cell.network,
         loss=ASA() if cell.loss == "asa" else BCE(),
-        config=TrainConfig.paper(cell.case, seed=cell.seed, **plan.training),
+        config=config,
         path=workspace.checkpoints(cell),
         monitor=pairs.data.take(min(MONITORED, len(pairs.data))),
     )

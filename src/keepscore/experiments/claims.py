@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from keepscore.experiments.cases import CASES
+from keepscore.experiments.cases import CASES, OURS
 from keepscore.experiments.results import Result, find
 from keepscore.experiments.worth import worth_table
 
@@ -71,6 +71,11 @@ def pairs_of(results: list[Result]) -> list[Pair]:
     return found
 
 
+def of_paper(results: list[Result]) -> list[Result]:
+    """Without the cells trained as we advise instead."""
+    return [r for r in results if r.cell.network != OURS]
+
+
 def _share(hits: int, of: int) -> str:
     return f"{hits} of {of}"
 
@@ -83,7 +88,7 @@ def _cells(results: list[Result]) -> str:
     """networks x N, in short."""
     if not results:
         return "none"
-    order = CASES[results[0].cell.case].networks
+    order = CASES[results[0].cell.case].order
     networks = sorted({r.cell.network for r in results}, key=order.index)
     sizes = sorted({r.cell.n for r in results})
     return f"{', '.join(networks)} × N = {', '.join(f'{n:,}' for n in sizes)}"
@@ -134,7 +139,7 @@ def _worth(results: list[Result], pairs: list[Pair]) -> Finding:
         parts.append(f"by {words} {min(factors):.3g}x to {max(factors):.3g}x{more}")
         most = max(most, *factors)
     verdict = "better" if most > 10 else "same" if most >= MUCH else "partly" if most > 1.5 else ""
-    return Finding("; ".join(parts), verdict or "not seen", _cells(results))
+    return Finding("; ".join(parts), verdict or "not seen", _cells(of_paper(results)))
 
 
 def _larger(results: list[Result], pairs: list[Pair]) -> Finding:

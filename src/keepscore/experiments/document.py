@@ -7,17 +7,32 @@ Nothing between the markers is written by hand; a test compares the page with th
 
 from __future__ import annotations
 
+import statistics
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 from keepscore.errors import FormatError, StorageError
-from keepscore.experiments.cases import CASES
-from keepscore.experiments.claims import CLAIMS, judge
-from keepscore.experiments.results import Result, load_exact, load_results, summary_columns
+from keepscore.experiments.cases import CASES, OURS
+from keepscore.experiments.claims import CLAIMS, judge, of_paper
+from keepscore.experiments.results import Result, find, load_exact, load_results, summary_columns
 from keepscore.experiments.worth import worth_table
 from keepscore.files import write_atomically
 
+COMPARED = "30k"  # the paper's network beside which ours is shown
+WORDS = {
+    "bce": "test BCE",
+    "bce_excess": "excess over the optimum",
+    "score_mse": "score error²",
+    "rmse_near": "differences, near (RMSE)",
+    "rmse_far": "differences, far (RMSE)",
+    "lrt_mse": "LRT statistic, error²",
+    "coverage": "coverage of 95% sets",
+    "coverage_exact": "the same, exact likelihood",
+    "volume": "volume of 95% sets",
+    "volume_exact": "the same, exact likelihood",
+    "mle_mse": "MLE error² (median)",
+}
 BEGIN, END = "<!-- results: begin -->", "<!-- results: end -->"
 
 
@@ -87,11 +102,50 @@ def _summary(path: Path, case: str, results: list[Result]) -> Iterator[str]:
             time = "" if w.found.time_factor is None else f"{w.found.time_factor:.2g}x"
             yield f"| {w.network} | {w.found.n:,} | {w.label} | {w.found} | {time} |"
         yield ""
+    yield from _ours(results)
     columns = summary_columns(results)
     yield "| " + " | ".join(columns) + " |"
     yield "|" + "---|" * len(columns)
     for k in range(len(results)):
         yield "| " + " | ".join(values[k] for values in columns.values()) + " |"
+
+
+def _ours(results: list[Result]) -> Iterator[str]:
+    """What we advise beside the paper's configurations: means over seeds, and their range."""
+    mine = find(results, network=OURS)
+    if not mine:
+        return
+    n = mine[0].cell.n
+    shown = {f"ours, ASA, N = {n:,}": mine}
+    for loss in ("asa", "bce"):
+        same = find(results, network=COMPARED, n=n, loss=loss)
+        shown[f"{COMPARED}, {loss.upper()}, N = {n:,}"] = same
+    bce = find(of_paper(results), loss="bce")
+    if bce:
+        best = min(bce, key=lambda r: r.metric("bce").value).cell
+        shown[f"{best.network}, BCE, N = {best.n:,} (the best BCE)"] = find(
+            bce, network=best.network, n=best.n
+        )
+    shown = {title: found for title, found in shown.items() if found}
+    yield (
+        'What we advise instead (`network="auto"`, `TrainConfig.recommended()`), means over seeds, '
+        "with the range where there are several:"
+    )
+    yield ""
+    yield "| | " + " | ".join(f"{t} ({len(found)})" for t, found in shown.items()) + " |"
+    yield "|---|" + "---|" * len(shown)
+    for metric in mine[0].metrics():
+        name, _, parameter = metric.partition("[")
+        if name in WORDS:
+            title = f"{WORDS[name]}, {parameter[:-1]}" if parameter else WORDS[name]
+            yield f"| {title} | " + " | ".join(_range(r, metric) for r in shown.values()) + " |"
+    yield ""
+
+
+def _range(results: list[Result], metric: str) -> str:
+    values = [r.metric(metric).value for r in results]
+    text = f"{statistics.mean(values):.3g}"
+    return text if len(values) == 1 else f"{text} ({min(values):.3g} to {max(values):.3g})"
 
 
 def main(arguments: list[str]) -> int:

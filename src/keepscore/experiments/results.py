@@ -112,7 +112,7 @@ def load_results(path: Path, case: str) -> list[Result]:
     if (path / case / TIMING).exists():
         times = read_json(path / case / TIMING)
         found = [_timed(result, times) for result in found]
-    order = CASES[case].networks
+    order = CASES[case].order
     return sorted(found, key=lambda r: (order.index(r.cell.network), r.cell))
 
 

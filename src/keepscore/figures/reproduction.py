@@ -15,6 +15,7 @@ from matplotlib.figure import Figure
 from keepscore.errors import MissingError, unknown_name
 from keepscore.evaluation.estimate import Estimate
 from keepscore.experiments.cases import CASES, Case
+from keepscore.experiments.claims import of_paper
 from keepscore.experiments.results import TIMES, Result, find, load_exact, load_results
 from keepscore.experiments.worth import worth_table
 from keepscore.figures.arrows import Arrow, ArrowPanel, arrow_plot
@@ -73,7 +74,8 @@ def _save(figure: Figure, file: Path, form: str) -> None:
 def case_figures(
     case: Case, results: list[Result], exact: dict[str, Any] | None
 ) -> Iterator[tuple[str, Figure]]:
-    """Name and figure of everything that can be drawn of one case."""
+    """Name and figure of everything that can be drawn of one case: the paper's networks."""
+    results = of_paper(results)
     if exact is not None:
         yield "examples", _examples(exact["examples"])
     if not results:
