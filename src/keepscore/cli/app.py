@@ -1,8 +1,10 @@
-"""The commands put together, and errors turned into one sentence and an exit code."""
+"""The commands put together; errors become one sentence and an exit code, warnings one line."""
 
 from __future__ import annotations
 
 import sys
+import warnings
+from typing import TextIO
 
 import typer
 
@@ -20,7 +22,10 @@ from keepscore.cli import (
     train,
     worth,
 )
-from keepscore.errors import FormatError, KeepscoreError, StorageError
+from keepscore.errors import FormatError, KeepscoreError, KeepscoreWarning, StorageError
+
+# What typer raises for wrong words on the command line; of this family it exports only the child.
+UsageError: type[Exception] = typer.BadParameter.__mro__[1]
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -65,15 +70,46 @@ app.command("repair")(simulate.repair)
 
 
 def main() -> None:
+    warnings.showwarning = _show_warning
     try:
-        app()
+        code = app(sys.argv[1:] or ["--help"], standalone_mode=False)
+    except UsageError as error:
+        _fail(_usage(error), 2)
     except (FormatError, StorageError) as error:
-        _fail(error, 3)
+        _fail(str(error), 3)
     except KeepscoreError as error:
-        _fail(error, 2)
+        _fail(str(error), 2)
+    except OSError as error:
+        where = f"{error.filename}: " if error.filename else ""
+        _fail(f"{where}{error.strerror or error}.", 3)
+    else:
+        raise SystemExit(code if isinstance(code, int) else 0)
 
 
-def _fail(error: Exception, code: int) -> None:
-    message = " ".join(str(error).split())
-    print(f"keepscore: {message}", file=sys.stderr)
+def _usage(error: Exception) -> str:
+    """What is wrong, and where to read how it is right."""
+    context = getattr(error, "ctx", None)
+    command = context.command_path if context else "keepscore"
+    text = getattr(error, "format_message", error.__str__)().rstrip(".")
+    return f"{text}. See `{command} --help`."
+
+
+def _fail(text: str, code: int) -> None:
+    print(f"keepscore: {' '.join(text.split())}", file=sys.stderr)
     raise SystemExit(code)
+
+
+def _show_warning(
+    message: Warning | str,
+    category: type[Warning],
+    filename: str,
+    lineno: int,
+    file: TextIO | None = None,
+    line: str | None = None,
+) -> None:
+    """Ours in one line without the place in our code, which tells a user nothing."""
+    if issubclass(category, KeepscoreWarning):
+        text = f"keepscore: warning: {' '.join(str(message).split())}\n"
+    else:
+        text = warnings.formatwarning(message, category, filename, lineno, line)
+    print(text, end="", file=file or sys.stderr)

@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from keepscore.cli.settings import Config, Json, ModelSettings, Seed, find_model, show
+from keepscore.cli.settings import (
+    Config,
+    Json,
+    ModelSettings,
+    Seed,
+    TrainedModel,
+    TrainedRun,
+    show,
+)
 
 
 def calibrate(
-    run: Annotated[Path, typer.Argument(help="Folder of a trained surrogate.")],
-    model: Annotated[
-        str | None,
-        typer.Option(help="The simulator; by default the built-in model it was trained on."),
-    ] = None,
+    run: TrainedRun,
+    model: TrainedModel = None,
     group_size: Annotated[int, typer.Option(help="Observations in a group.", min=1)] = 10,
     n: Annotated[int, typer.Option("--n", "-n", help="Simulated groups.", min=100)] = 4000,
     level: Annotated[float, typer.Option(help="Level of the held-out check.")] = 0.95,
@@ -28,12 +32,12 @@ def calibrate(
 
     Example: keepscore calibrate runs/sis/asa --group-size 10
     """
-    from keepscore.cli.train import trained_model
+    from keepscore.cli.train import model_of
     from keepscore.inference import calibrate as run_calibration
     from keepscore.surrogate import load
 
     surrogate = load(run)
-    simulator = trained_model(surrogate) if model is None else find_model(model, settings)
+    simulator = model_of(surrogate, model, settings)
     calibration = run_calibration(
         surrogate, simulator, group_size=group_size, n=n, level=level, seed=seed
     )

@@ -21,6 +21,7 @@ from keepscore.report import (
     Surfaces,
     intervals_from,
     surfaces_from,
+    title_of,
 )
 from keepscore.surrogate import Surrogate
 
@@ -96,16 +97,22 @@ def intervals_of(
     return rows
 
 
-def comparison(cards: Mapping[str, Scorecard]) -> str:
+def comparison(cards: Mapping[str, Scorecard], seconds: Mapping[str, float | None]) -> str:
     """Scorecards side by side, and the exact likelihood: the table a terminal shows."""
     rows: dict[str, dict[str, str]] = {}
     for method, card in cards.items():
         for row in card.rows():
-            rows.setdefault(row.metric, {})[method] = str(row.found)
+            found = rows.setdefault(title_of(row.metric), {EXACT: "0"})
+            found[method] = str(row.found)
             if row.ideal is not None and row.ideal.value:
-                rows[row.metric][EXACT] = str(row.ideal)
+                found[EXACT] = str(row.ideal)
+    rows["Training time, seconds"] = {name: f"{s:.0f}" for name, s in seconds.items() if s}
     columns = [*cards, EXACT]
-    lines = [f"{'':<28}" + "".join(f"{name:>20}" for name in columns)]
-    for metric, found in rows.items():
-        lines.append(f"{metric:<28}" + "".join(f"{found.get(name, '0'):>20}" for name in columns))
-    return "\n".join(lines)
+    widths = [max(len(name), *(len(r.get(name, "")) for r in rows.values())) for name in columns]
+    first = max(map(len, rows))
+    lines = [("", dict(zip(columns, columns, strict=True))), *rows.items()]
+    return "\n".join(
+        f"{title:<{first}}"
+        + "".join(f"  {r.get(c, ''):>{w}}" for c, w in zip(columns, widths, strict=True))
+        for title, r in lines
+    )

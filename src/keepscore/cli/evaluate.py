@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Annotated
-
-import typer
-
 from keepscore.cli.settings import (
+    CardSize,
     Config,
     Json,
     ModelSettings,
     Seed,
-    find_model,
+    TrainedModel,
+    TrainedRun,
     record_command,
     show,
 )
@@ -20,11 +17,9 @@ from keepscore.files import write_json
 
 
 def evaluate(
-    run: Annotated[Path, typer.Argument(help="Folder of a trained surrogate.")],
-    model: Annotated[
-        str | None, typer.Option(help="The model; by default the built-in one it was trained on.")
-    ] = None,
-    size: Annotated[str, typer.Option(help="small (a minute), medium, or paper.")] = "small",
+    run: TrainedRun,
+    model: TrainedModel = None,
+    size: CardSize = "small",
     seed: Seed = 0,
     settings: ModelSettings = None,
     json: Json = False,
@@ -34,12 +29,12 @@ def evaluate(
 
     Example: keepscore evaluate runs/sis/asa --size medium
     """
-    from keepscore.cli.train import trained_model
+    from keepscore.cli.train import model_of
     from keepscore.evaluation import scorecard
     from keepscore.surrogate import load
 
     surrogate = load(run)
-    exact = trained_model(surrogate) if model is None else find_model(model, settings)
+    exact = model_of(surrogate, model, settings)
     card = scorecard(surrogate, exact, size=size, seed=seed)
     record_command(run, "evaluate", {"model": model, "size": size, "seed": seed})
     write_json(run / "scorecard.json", card.to_dict())

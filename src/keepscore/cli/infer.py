@@ -4,21 +4,37 @@ from __future__ import annotations
 
 import warnings
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
 import typer
 
-from keepscore.cli.settings import Config, Json, read_observations, record_command, show
-from keepscore.errors import DomainError, KeepscoreWarning
+from keepscore.cli.settings import (
+    Config,
+    Json,
+    TrainedRun,
+    read_observations,
+    record_command,
+    show,
+)
+from keepscore.errors import (
+    DomainError,
+    KeepscoreWarning,
+    MissingError,
+    ShapeError,
+    TooLargeError,
+)
 from keepscore.files import make_folder, write_atomically, write_json
 from keepscore.space import Space
+
+if TYPE_CHECKING:
+    from keepscore.surrogate import Surrogate
 
 POINTS = 61  # a side of the picture's grid
 
 
 def infer(
-    run: Annotated[Path, typer.Argument(help="Folder of a trained surrogate.")],
+    run: TrainedRun,
     observations: Annotated[
         Path,
         typer.Argument(
@@ -32,7 +48,7 @@ def infer(
         typer.Option(help="Null value in raw units, e.g. --test lambda=1.5; may be repeated."),
     ] = None,
     out: Annotated[
-        Path | None, typer.Option("--out", help="Folder for inference.json and surface.png.")
+        Path | None, typer.Option("--out", "-o", help="Folder for inference.json and surface.png.")
     ] = None,
     json: Json = False,
     config: Config = None,
@@ -50,13 +66,20 @@ def infer(
     surrogate = load(run)
     xs = read_observations(observations, surrogate.x_shape)
     like = surrogate.given(xs)
+    if not like.single:
+        raise ShapeError(
+            f"{observations} holds {like.group_count} groups, shape {xs.shape}; infer takes one "
+            f"group at a time, (n, {', '.join(map(str, surrogate.x_shape))})."
+        )
+    _require_possible(surrogate, xs)
+    folder = None if out is None else make_folder(out)
     calibrated = _calibration_fits(surrogate.calibration, like.group_size)
     notes = _notes(surrogate.calibration, calibrated, like.group_size)
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", KeepscoreWarning)
         estimate = mle(like)
         chosen = confidence_set(like, level, method="calibrated" if calibrated else "wilks")
-        intervals = chosen.intervals
+        intervals, volume = chosen.intervals, float(chosen.volume)
         tests = [_test(like, surrogate.space, text, calibrated) for text in test or []]
     notes += [str(w.message) for w in caught if issubclass(w.category, KeepscoreWarning)]
 
@@ -75,20 +98,29 @@ def infer(
             for k, name in enumerate(surrogate.space.names)
         ],
         "interval_kind": intervals.kind,
-        "set_volume": float(chosen.volume),
+        "set_volume": volume,
         "converged": bool(estimate.converged),
         "tests": tests,
         "notes": notes,
     }
     text = _text(result)
-    if out is not None:
-        folder = make_folder(out)
+    if folder is not None:
         asked = {"run": run, "observations": observations, "level": level, "test": test}
         record_command(folder, "infer", asked)
         write_json(folder / "inference.json", result)
         _picture(folder / "surface.png", like, estimate.estimate, chosen)
         text += f"\n\nWritten to {folder}"
     show(result, text, json)
+
+
+def _require_possible(surrogate: Surrogate, xs: np.ndarray) -> None:
+    """A network answers to any numbers; the model knows which can be observed (0 and 1, say)."""
+    from keepscore.cli.train import model_of
+
+    try:
+        model_of(surrogate, None, None).given(xs)
+    except (MissingError, TooLargeError):
+        return  # a model of one's own, or one without a likelihood: nobody to ask
 
 
 def _calibration_fits(calibration: Any, size: int) -> bool:

@@ -9,8 +9,17 @@ from typing import Annotated, Any
 import numpy as np
 import typer
 
-from keepscore.cli.settings import Config, Json, ModelSettings, Seed, find_model, show
-from keepscore.errors import KeepscoreWarning, MismatchError
+from keepscore.cli.settings import (
+    CardSize,
+    Config,
+    Json,
+    ModelSettings,
+    Seed,
+    TrainedModel,
+    show,
+)
+from keepscore.errors import DomainError, KeepscoreWarning, MismatchError
+from keepscore.files import make_folder
 
 GROUPS, GROUP_SIZE = 4, 10
 
@@ -19,11 +28,9 @@ def report(
     runs: Annotated[
         list[Path], typer.Argument(help="Folders of trained surrogates, or one of `reproduce`.")
     ],
-    out: Annotated[Path, typer.Option("--out", help="The page.")] = Path("report.html"),
-    model: Annotated[
-        str | None, typer.Option(help="The model; by default the built-in one of the first run.")
-    ] = None,
-    size: Annotated[str, typer.Option(help="Scorecard: small, medium or paper.")] = "small",
+    out: Annotated[Path, typer.Option("--out", "-o", help="The page.")] = Path("report.html"),
+    model: TrainedModel = None,
+    size: CardSize = "small",
     seed: Seed = 0,
     settings: ModelSettings = None,
     json: Json = False,
@@ -37,11 +44,14 @@ def report(
     """
     from keepscore.report.reproduction import cases_in
 
+    make_folder(out.parent)
+    if out.is_dir():
+        raise DomainError(f"{out} is a folder; name the page, e.g. {out / 'report.html'}.")
     if len(runs) == 1 and (cases := cases_in(runs[0])):
         pages = _reproduction(runs[0], cases, out)
         show({"reports": pages}, "\n".join(f"Report: {page}" for page in pages), json)
         return
-    from keepscore.cli.train import trained_model
+    from keepscore.cli.train import model_of
     from keepscore.evaluation import scorecard
     from keepscore.report import write
     from keepscore.surrogate import load
@@ -51,7 +61,7 @@ def report(
     for name, other in surrogates.items():
         if (other.space, other.x_shape) != (first.space, first.x_shape):
             raise MismatchError(f"{name} was trained on another space or x_shape than the first.")
-    exact = trained_model(first) if model is None else find_model(model, settings)
+    exact = model_of(first, model, settings)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", KeepscoreWarning)  # the page has notices of its own
         cards = {name: scorecard(s, exact, size, seed) for name, s in surrogates.items()}

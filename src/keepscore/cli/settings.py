@@ -5,8 +5,10 @@ Settings come from flags, or from the table of the command in a TOML file (`--co
     [simulate]
     n = 30_000
     seed = 1
+    set = ["times=[0,1,2]"]
 
-A flag wins over the file. A key that no flag answers to is an error with the nearest match.
+Keys are the long names of flags. A flag wins over the file. A key that no flag answers to, or a
+table that no command answers to, is an error with the nearest match.
 """
 
 from __future__ import annotations
@@ -15,6 +17,8 @@ import importlib
 import json
 import sys
 import tomllib
+import traceback
+import warnings
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -22,7 +26,13 @@ import numpy as np
 import typer
 
 import keepscore
-from keepscore.errors import DomainError, FormatError, StorageError, unknown_name
+from keepscore.errors import (
+    DomainError,
+    FormatError,
+    KeepscoreError,
+    StorageError,
+    unknown_name,
+)
 from keepscore.files import make_folder, write_json
 from keepscore.models.base import Model, build, registered
 
@@ -39,18 +49,32 @@ def _read_config(context: typer.Context, path: Path | None) -> Path | None:
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise FormatError(f"{path} is not valid TOML: {error}.") from None
     command = context.info_name or ""
+    commands = getattr(context.parent and context.parent.command, "commands", {command: None})
+    for name in content:
+        if name not in commands:
+            raise unknown_name(f"table in {path}", name, commands)
     table = content.get(command, {})
     if not isinstance(table, dict):
         raise FormatError(f"[{command}] in {path} must be a table of settings.")
-    known = {p.name: p for p in context.command.params if p.name not in (None, "config")}
+    known = _flags(context)
     settings = {}
     for key, value in table.items():
-        name = key.replace("-", "_")
-        if name not in known:
-            raise unknown_name(f"setting in [{command}] of {path}", key, filter(None, known))
-        settings[name] = value
+        flag = key.replace("_", "-")
+        if flag not in known:
+            raise unknown_name(f"setting in [{command}] of {path}", key, known)
+        settings[known[flag]] = value
     context.default_map = {**(context.default_map or {}), **settings}
     return path
+
+
+def _flags(context: typer.Context) -> dict[str, str]:
+    """Long names of a command's flags and arguments, as a file may write them, to its own."""
+    found = {}
+    for parameter in context.command.params:
+        for option in (*parameter.opts, *parameter.secondary_opts):
+            if parameter.name and (option.startswith("--") or not option.startswith("-")):
+                found[option.removeprefix("--").replace("_", "-")] = parameter.name
+    return {flag: name for flag, name in found.items() if name != "config" and flag != "help"}
 
 
 Config = Annotated[
@@ -64,6 +88,14 @@ Config = Annotated[
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON, nothing else.")]
 Seed = Annotated[int, typer.Option("--seed", help="Root of all randomness.", min=0)]
+TrainedRun = Annotated[Path, typer.Argument(help="Folder of a trained surrogate.")]
+TrainedModel = Annotated[
+    str | None,
+    typer.Option("--model", help="The model; by default the built-in one it was trained on."),
+]
+CardSize = Annotated[
+    str, typer.Option("--size", help="Scorecard: small (a minute), medium, or paper.")
+]
 ModelSettings = Annotated[
     list[str] | None,
     typer.Option("--set", help="A model setting, e.g. --set shape=[15,15]; may be repeated."),
@@ -86,20 +118,42 @@ def find_model(name: str, settings: list[str] | None = None) -> Model:
     module_name, _, attribute = name.partition(":")
     sys.path.insert(0, "")  # a module in the current folder, as `python -m` would find it
     try:
-        found = getattr(importlib.import_module(module_name), attribute)
-    except ImportError as error:
-        raise DomainError(f"Cannot import {module_name!r} for the model: {error}.") from None
-    except AttributeError:
-        raise DomainError(f"Module {module_name!r} has no object {attribute!r}.") from None
+        module = importlib.import_module(module_name)
+    except Exception as error:  # a user's own code: anything may come
+        raise DomainError(f"Cannot import {module_name!r} for the model: {_told(error)}.") from None
     finally:
         sys.path.remove("")
+    found = getattr(module, attribute, None)
+    if found is None:
+        raise DomainError(f"Module {module_name!r} has no object {attribute!r}.")
     if not isinstance(found, Model) and callable(found):
-        found = found(**arguments)
+        try:
+            found = found(**arguments)
+        except KeepscoreError:
+            raise
+        except Exception as error:
+            raise DomainError(f"{name} could not make its model: {_told(error)}.") from None
     elif arguments:
         raise DomainError(f"{name} is a finished model; --set needs a class or a function.")
     if not isinstance(found, Model):
-        raise DomainError(f"{name} is not a model; it has no simulate, log_prob, score, space, ...")
+        raise DomainError(f"{name} is not a model: simulate, log_prob, score or space is missing.")
     return found
+
+
+def _told(error: Exception) -> str:
+    """Another's exception in a few words: its kind, its message, and the line it came from."""
+    if isinstance(error, ImportError):
+        return str(error)
+    place = (
+        f" ({Path(error.filename or '?').name}, line {error.lineno})"
+        if isinstance(error, SyntaxError)
+        else ""
+    )
+    frames = traceback.extract_tb(error.__traceback__)
+    if not place and frames:
+        place = f" ({Path(frames[-1].filename).name}, line {frames[-1].lineno})"
+    text = error.msg if isinstance(error, SyntaxError) else str(error)
+    return f"{type(error).__name__}: {text}{place}"
 
 
 def _setting(text: str) -> tuple[str, Any]:
@@ -114,24 +168,43 @@ def _setting(text: str) -> tuple[str, Any]:
 
 def read_observations(path: Path, x_shape: tuple[int, ...]) -> np.ndarray:
     """Observations (n, *x_shape) from .npy, or from .csv: one observation a row, entries in C
-    order; a table of exactly x_shape is one observation."""
+    order; a table of exactly x_shape is one observation. A line of names may come first."""
+    if path.suffix not in (".npy", ".csv"):
+        raise FormatError(f"Observations must be .npy or .csv; got {path}.")
     try:
-        if path.suffix == ".npy":
-            array = np.load(path, allow_pickle=False)
-        elif path.suffix == ".csv":
-            array = np.loadtxt(path, delimiter=",", ndmin=2, comments="#")
-        else:
-            raise FormatError(f"Observations must be .npy or .csv; got {path}.")
+        array = np.load(path, allow_pickle=False) if path.suffix == ".npy" else _read_csv(path)
     except OSError as error:
         raise StorageError(f"Cannot read {path}: {error.strerror or error}.") from None
-    except ValueError as error:
-        raise FormatError(f"{path} is not a readable array: {error}.") from None
+    except (ValueError, EOFError) as error:
+        reason = str(error).split("; use `usecols`")[0].rstrip(".")
+        raise FormatError(f"{path} is not a readable array: {reason}.") from None
     if array.shape == x_shape:
         return array[None]
     size = int(np.prod(x_shape))
     if path.suffix == ".csv" and array.shape[1] == size:
         return array.reshape(len(array), *x_shape)
     return array
+
+
+def _read_csv(path: Path) -> np.ndarray:
+    """Numbers separated by commas; a first line without any number holds names and is left out."""
+    with path.open(encoding="utf-8") as file:
+        cells = file.readline().split(",")
+    names = bool(cells[0].strip()) and not any(_is_number(cell) for cell in cells)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)  # "no data": said below
+        array = np.loadtxt(path, delimiter=",", ndmin=2, comments="#", skiprows=int(names))
+    if array.size == 0:
+        raise ValueError("it holds no numbers")
+    return array
+
+
+def _is_number(cell: str) -> bool:
+    try:
+        float(cell)
+    except ValueError:
+        return False
+    return True
 
 
 def show(result: dict[str, Any], text: str, as_json: bool) -> None:

@@ -23,14 +23,16 @@ Folder = Annotated[Path, typer.Argument(help="Folder of the dataset.")]
 
 def simulate(
     model: Annotated[str, typer.Argument(help="Model name, or package.module:object.")],
-    out: Annotated[Path, typer.Option("--out", help="Folder to write to, or to go on in.")],
+    out: Annotated[Path, typer.Option("--out", "-o", help="Folder to write to, or to go on in.")],
     n: Annotated[int, typer.Option("--n", "-n", help="Number of simulations.", min=1)] = 30_000,
     seed: Seed = 0,
     purpose: Annotated[
         str, typer.Option(help="train, validation or test: separate streams of one seed.")
     ] = "train",
     scores: Annotated[bool, typer.Option(help="Keep the scores, which ASA needs.")] = True,
-    jobs: Annotated[int | None, typer.Option(help="Processes; all cores by default.")] = None,
+    jobs: Annotated[
+        int | None, typer.Option(help="Processes; all cores by default.", min=1)
+    ] = None,
     cluster: Annotated[str | None, typer.Option(help="Address of a Dask scheduler.")] = None,
     shard: Annotated[
         str | None,

@@ -7,8 +7,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from keepscore.cli.settings import Config, Json, Seed, record_command, show
-from keepscore.errors import MissingError, UnknownNameError, unknown_name
+from keepscore.cli.settings import Config, Json, Seed, find_model, record_command, show
+from keepscore.errors import (
+    DomainError,
+    MismatchError,
+    MissingError,
+    UnknownNameError,
+    unknown_name,
+)
 from keepscore.models.base import Model, build
 
 if TYPE_CHECKING:
@@ -16,11 +22,12 @@ if TYPE_CHECKING:
     from keepscore.training import TrainConfig
 
 LOSSES = ("asa", "bce")
+RECOMMENDED, PAPER = "recommended", ("sis", "gaussian", "student-t")
 
 
 def train(
     dataset: Annotated[Path, typer.Argument(help="Folder of a dataset (keepscore simulate).")],
-    out: Annotated[Path, typer.Option("--out", help="Folder for the surrogate.")],
+    out: Annotated[Path, typer.Option("--out", "-o", help="Folder for the surrogate.")],
     validation: Annotated[
         Path | None, typer.Option(help="Folder of a validation set; else a tenth is held out.")
     ] = None,
@@ -96,13 +103,28 @@ def train(
 def _settings(preset: str | None, changes: dict[str, Any]) -> TrainConfig:
     from keepscore.training import TrainConfig
 
-    if preset == "recommended":
+    if preset is None:
+        return TrainConfig(**changes)
+    if preset == RECOMMENDED:
         return TrainConfig.recommended(**changes)
-    return TrainConfig.paper(preset, **changes) if preset else TrainConfig(**changes)
+    if preset not in PAPER:
+        raise unknown_name("preset", preset, (RECOMMENDED, *PAPER))
+    return TrainConfig.paper(preset, **changes)
 
 
-def trained_model(surrogate: Surrogate) -> Model:
-    """The built-in model a surrogate was trained on, made again from its provenance."""
+def model_of(surrogate: Surrogate, name: str | None, settings: list[str] | None) -> Model:
+    """The model named, or the built-in one a surrogate was trained on, from its provenance."""
+    if name is not None:
+        model = find_model(name, settings)
+        if (model.space.names, model.x_shape) != (surrogate.space.names, surrogate.x_shape):
+            raise MismatchError(
+                f"The surrogate was trained on parameters {', '.join(surrogate.space.names)} and x "
+                f"of shape {surrogate.x_shape}; {name} has {', '.join(model.space.names)} and "
+                f"{model.x_shape}. Name the model it was trained on."
+            )
+        return model
+    if settings:
+        raise DomainError("--set changes a model named by --model; say that too.")
     description = surrogate.provenance.get("data", {}).get("model")
     try:
         return build(description or {})

@@ -17,7 +17,9 @@ def worth(
     minutes: Annotated[float, typer.Option(help="Budget the advice is for.")] = 10.0,
     network: Annotated[str, typer.Option(help="Network, as for train.")] = "auto",
     seeds: Annotated[int, typer.Option(help="Trainings of each kind.")] = 2,
-    out: Annotated[Path | None, typer.Option("--out", help="Folder for JSON and picture.")] = None,
+    out: Annotated[
+        Path | None, typer.Option("--out", "-o", help="Folder for JSON and picture.")
+    ] = None,
     seed: Seed = 0,
     settings: ModelSettings = None,
     json: Json = False,
@@ -27,10 +29,17 @@ def worth(
 
     Example: keepscore worth sis --minutes 10 --out runs/worth
     """
-    from keepscore.evaluation.worth import worth as pilot
+    from jax.random import key
 
+    from keepscore.evaluation.worth import worth as pilot
+    from keepscore.networks import resolve
+
+    built = find_model(model, settings)
+    if network != "auto":  # a wrong name is told now, not after the simulations
+        resolve(network, built.x_shape, built.space.d, built.structure, key(0))
+    folder = None if out is None else make_folder(out)
     found = pilot(
-        find_model(model, settings),
+        built,
         n,
         60 * minutes,
         network,
@@ -39,10 +48,9 @@ def worth(
         progress=(lambda text: None) if json else lambda text: typer.echo(f"  {text}", err=True),
     )
     text = str(found)
-    if out is not None:
+    if folder is not None:
         from keepscore.figures.worth import worth as draw
 
-        folder = make_folder(out)
         write_json(folder / "worth.json", found.to_dict())
         figure = draw(found)
         write_atomically(

@@ -43,6 +43,9 @@ WORDS: dict[str, tuple[str, str, str, Better]] = {
         "Test statistic error, squared", "",
         "Likelihood-ratio statistic at the truth, against the exact one.", "lower",
     ),
+    "coverage": (
+        "Coverage of the 95% sets", "", "How often the sets held the truth; 0.95 is right.", "",
+    ),
     "volume": (
         "Volume of the confidence sets", "working units",
         "Near the exact one is good; smaller is not better unless coverage holds.", "",
@@ -52,6 +55,13 @@ WORDS: dict[str, tuple[str, str, str, Better]] = {
         "Median over θ of the mean squared distance to the exact estimate.", "lower",
     ),
 }  # fmt: skip
+
+
+def title_of(metric: str) -> str:
+    """A metric in words, with its parameter: score_mse[mu] is "Score error, squared, mu"."""
+    name, _, parameter = metric.partition("[")
+    title = WORDS[name][0] if name in WORDS else name
+    return f"{title}, {parameter.rstrip(']')}" if parameter else title
 
 
 def scorecard_from(
@@ -69,12 +79,11 @@ def scorecard_from(
                 ideal.setdefault(row.metric, _estimate(row.ideal))
     rows = []
     for metric, found in values.items():
-        name, _, parameter = metric.partition("[")
-        if name == "coverage":
+        name = metric.partition("[")[0]
+        if name == "coverage":  # it has a section of its own
             continue
-        title, unit, meaning, better = WORDS.get(name, (name, "", "", ""))
-        label = f"{title}, {parameter.rstrip(']')}" if parameter else title
-        rows.append(ScoreRow(label, meaning, found, ideal.get(metric), unit, better))
+        _, unit, meaning, better = WORDS.get(name, (name, "", "", ""))
+        rows.append(ScoreRow(title_of(metric), meaning, found, ideal.get(metric), unit, better))
     return tuple(rows), _coverage(cards)
 
 

@@ -7,7 +7,7 @@ what to do. The most serious come first. A check without data says nothing.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 import numpy as np
 from scipy.stats import chi2
@@ -152,7 +152,7 @@ def _one_training(run: Run) -> Iterator[Notice]:
             f"{number(best.validation_bce)}, and guessing gives {number(CHANCE)}. Check the model, "
             "the scale of the data and the learning rate.",
         )
-    elif best.epoch == last.epoch:
+    elif best.epoch == last.epoch and not _rate_fell_to_zero(run):
         yield Notice(
             "caution",
             f"{run.name} was still improving when training stopped: its best epoch is the last "
@@ -164,6 +164,12 @@ def _one_training(run: Run) -> Iterator[Notice]:
             f"{run.name} was trained for {len(run.history)} epochs only: enough for a trial, "
             "not for a result.",
         )
+
+
+def _rate_fell_to_zero(run: Run) -> bool:
+    """Under a cosine schedule the last epochs are meant to be the best: nothing was cut short."""
+    training = run.settings.get("training")
+    return isinstance(training, Mapping) and training.get("schedule") == "cosine"
 
 
 def _posterior(content: ReportContent) -> Iterator[Notice]:

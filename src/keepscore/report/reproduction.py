@@ -20,7 +20,7 @@ from keepscore.experiments.claims import CLAIMS, judge
 from keepscore.experiments.results import Result, find, load_exact, load_results
 from keepscore.figures.reproduction import case_figures, shown_network
 from keepscore.models import build
-from keepscore.report.adapt import WORDS
+from keepscore.report.adapt import WORDS, title_of
 from keepscore.report.content import (
     EXACT,
     Axis,
@@ -109,13 +109,12 @@ def _rows(labels: dict[str, Result]) -> Iterator[ScoreRow]:
     every = {label: result.metrics() for label, result in labels.items()}
     first = next(iter(every.values()))
     for metric in first:
-        name, _, parameter = metric.partition("[")
-        if name not in WORDS:
+        name = metric.partition("[")[0]
+        if name not in WORDS or name == "coverage":  # coverage has a section of its own
             continue
-        title, unit, meaning, better = WORDS[name]
+        _, unit, meaning, better = WORDS[name]
         values = {label: _estimate(found[metric]) for label, found in every.items()}
-        label = f"{title}, {parameter.rstrip(']')}" if parameter else title
-        yield ScoreRow(label, meaning, values, None, unit, better)
+        yield ScoreRow(title_of(metric), meaning, values, None, unit, better)
 
 
 def _coverage(labels: dict[str, Result], exact: dict[str, Any] | None) -> tuple[Coverage, ...]:
