@@ -362,7 +362,8 @@ def test_the_page_is_filled_and_changes_with_a_number(tmp_path):
     text = page.read_text()
     assert text.startswith("# Before\n")
     assert text.endswith(f"{END}\nafter\n")
-    assert "44 cells" in text
+    assert "47 cells" in text
+    assert "ours, ASA, N = 30,000 (3)" in text
     file = cell_file(tmp_path / "results", Cell("sis", "3k", 30_000, "bce"))
     content = json.loads(file.read_text())
     content["ltest"]["metrics"]["bce"]["value"] += 0.01
