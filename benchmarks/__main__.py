@@ -27,7 +27,8 @@ PARTS = {
     "simulation": ("simulation",),
     "training": ("training",),
     "inference": ("inference",),
-    "peers": ("peers.training", "peers.inference"),
+    "peers": ("peers.training",),
+    "peers-inference": ("peers.inference",),
     "ablation": ("ablation",),
 }
 BY_NAME_ONLY = ("ablation",)  # hours: not among "all parts"

@@ -202,7 +202,7 @@ class Field(ABC):
         # In the block form as in the plain one: the change of coordinates is a rotation.
         z = [u[:, None, :] for u in np.split(white, np.cumsum(self.blocks.sizes)[:-1], axis=1)]
         coloured = [np.empty_like(u) for u in z]
-        value, score = np.empty(len(theta)), np.empty_like(theta)
+        value, score = np.zeros(len(theta)), np.zeros_like(theta)
         for covariance, one, members in self._factorised(theta, values):
             whitened = [u[members] for u in z]
             for target, part in zip(coloured, covariance.colour(whitened), strict=True):
