@@ -1,5 +1,6 @@
 """The command line as a user meets it: from model to answer. Wrong turns: test_cli_wrong.py."""
 
+import importlib
 import json
 import os
 import signal
@@ -9,7 +10,12 @@ import time
 
 import numpy as np
 import pytest
+from scipy import stats
 
+import keepscore as ks
+from keepscore.likelihood import Likelihood
+
+infer = importlib.import_module("keepscore.cli.infer")  # the package's own name is the command
 KEEPSCORE = [sys.executable, "-m", "keepscore"]
 TOY_MODULE = """
 import sys
@@ -160,3 +166,42 @@ def test_ctrl_c_ends_with_its_own_code_and_no_traceback(session):
     _, said = started.communicate(timeout=60)
     assert started.returncode == 130, said
     assert "Traceback" not in said
+
+
+@pytest.mark.parametrize("d", [1, 2])
+def test_the_picture_of_an_inference_says_what_it_shows(d, tmp_path, monkeypatch):
+    from matplotlib.figure import Figure
+
+    drawn = []
+    save = Figure.savefig
+    monkeypatch.setattr(Figure, "savefig", lambda f, *a, **k: (drawn.append(f), save(f, *a, **k)))
+    space = ks.Space(
+        [ks.Parameter("rate", -1, 1, "log"), ks.Parameter("mean", -1, 1, "identity")][:d]
+    )
+    at = np.full(d, 0.2)
+    like = quadratic_likelihood(space, at, 40.0)
+    found, chosen = ks.mle(like), ks.confidence_set(like, 0.9)
+    infer._picture(tmp_path / "surface.png", like, found, chosen)
+    assert (tmp_path / "surface.png").read_bytes().startswith(b"\x89PNG")
+    ax = drawn[0].axes[0]
+    assert ax.get_xlabel() == "log rate"
+    if d == 2:
+        assert "the 90% set (wilks)" in ax.get_title()
+        (label,) = [t.get_text() for t in ax.get_legend().get_texts()]
+        assert label == "estimate: rate = 1.22, mean = 0.2"
+    else:
+        low, high = 0.2 + np.array([-1, 1]) * np.sqrt(stats.chi2.ppf(0.9, 1) / 40)
+        box = ax.patches[0].get_extents().transformed(ax.transData.inverted())
+        assert (box.x0, box.x1) == pytest.approx((low, high), abs=0.01)
+
+
+def quadratic_likelihood(space, at, sharp):
+    """l(theta) = -sharp |theta - at|^2 / 2, for one group."""
+
+    def pairs(theta, group):
+        return -0.5 * sharp * ((theta - at) ** 2).sum(axis=1)
+
+    def pairs_gradient(theta, group):
+        return pairs(theta, group), -sharp * (theta - at)
+
+    return Likelihood(space, 1, 1, pairs, pairs_gradient, lambda theta: pairs(theta, None)[None])

@@ -16,15 +16,16 @@ from keepscore.evaluation.scorecard import SIZES, Row, Size
 from keepscore.report import EXACT, ReportContent
 
 METHODS = ["BCE", "ASA", ADVISED]
+pytestmark = pytest.mark.timeout(900)  # one fixture holds the whole demo; machines may be busy
 
 
 @pytest.fixture(scope="module")
 def demo(tmp_path_factory):
-    """Two thousand simulations, the smallest network and a scorecard of a few groups."""
+    """A thousand simulations, the smallest network and a scorecard of a few groups."""
     folder = tmp_path_factory.mktemp("demo")
     with pytest.MonkeyPatch.context() as patch:
         patch.setitem(SIZES, "small", Size(200, 50, 20, 2, 3))
-        words = ["demo", "--out", str(folder), "-n", "2000", "--network", "3k", "--json"]
+        words = ["demo", "--out", str(folder), "-n", "1000", "--network", "3k", "--json"]
         done = CliRunner().invoke(app, words, catch_exceptions=False)
     assert done.exit_code == 0, done.output
     return folder, json.loads(done.stdout)

@@ -3,6 +3,7 @@
 import importlib.util
 from pathlib import Path
 
+import numpy as np
 import pytest
 from toys import GaussianToy
 from training_helpers import Tiny
@@ -39,6 +40,7 @@ def test_the_code_of_the_readme_runs(tmp_path, monkeypatch):
 
 # How-to pages: what a block needs to be there already, and what is made smaller for the test.
 SMALLER = {
+    "networks": {"network=MyNetwork": "network=MyNetwork, config=config"},
     "resume": {},
     "scorecard": {},
     "worth": {"8_000": "400"},
@@ -53,6 +55,7 @@ SMALLER = {
 @pytest.mark.parametrize(
     "page",
     [
+        "networks",
         "resume",
         "scorecard",
         pytest.param("worth", marks=pytest.mark.slow),
@@ -64,7 +67,9 @@ def test_the_code_of_the_how_tos_runs(page, tmp_path, monkeypatch, capsys):
     monkeypatch.setitem(SIZES, "small", Size(60, 20, 4, 2, 2))
     model, config = GaussianToy(4), ks.TrainConfig(batch_size=32, min_epochs=1, max_epochs=1)
     data = ks.simulate(model, 400, path="runs/sis/train", jobs=1)
-    names = {"ks": ks, "model": model, "surrogate": ks.train(data, None, Tiny, None, config)}
+    names = {"ks": ks, "model": model, "data": data, "config": config}
+    if page != "networks":
+        names["surrogate"] = ks.train(data, None, Tiny, None, config)
     monkeypatch.setattr(ks.TrainConfig, "recommended", lambda **changes: ks.TrainConfig(**changes))
     (block,) = code_of(f"docs/howto/{page}.md")
     for large, small in SMALLER[page].items():
@@ -72,6 +77,16 @@ def test_the_code_of_the_how_tos_runs(page, tmp_path, monkeypatch, capsys):
         block = block.replace(large, small)
     exec(block, names)
     assert capsys.readouterr().out.strip()
+    if page == "networks":
+        the_declared_head_is_linear(names["surrogate"], model)
+
+
+def the_declared_head_is_linear(surrogate, model):
+    """A group by its summed features is the sum over its observations."""
+    theta = model.space.uniform(5, np.random.default_rng(0))
+    xs = model.simulate(np.zeros((7, 2)), np.random.default_rng(1))
+    one_by_one = [surrogate.log_ratio(np.tile(t, (7, 1)), xs).sum() for t in theta]
+    np.testing.assert_allclose(surrogate.given(xs)(theta), one_by_one, atol=1e-4)
 
 
 @pytest.mark.slow

@@ -225,6 +225,11 @@ def test_poor_convergence_is_said():
     assert "3 epochs only" in texts(run([0.6, 0.4, 0.5]), "caution")
     assert "hardly learned" in texts(run([0.7, 0.693, 0.70]), "serious")
     assert "without validation" in texts(run([None] * 6), "note")
+    # A rate that falls to zero makes the last epochs the best: nothing was cut short.
+    assert texts(run(good[:5], settings={"training": {"schedule": "cosine"}})) == ""
+    assert "still improving" in texts(
+        run(good[:5], settings={"training": {"schedule": "constant"}})
+    )
     # The epoch that was kept is the one named, not the one of lowest loss.
     assert "still improving" in texts(run(good, best_epoch=7), "caution")
     broken = ReportContent("t", runs=(Run("BCE", history=(Epoch(1, math.nan, math.nan),)),))

@@ -19,6 +19,7 @@ from keepscore.report import (
     Interval,
     Run,
     Surfaces,
+    ideals,
     intervals_from,
     surfaces_from,
     title_of,
@@ -89,12 +90,13 @@ def surfaces_of(likes: Mapping[str, Likelihood], truths: np.ndarray, names: list
 def intervals_of(
     likes: Mapping[str, Likelihood], truth: np.ndarray | None, level: float, group: str = ""
 ) -> tuple[Interval, ...]:
-    """Estimates and Wilks intervals of one group by every method."""
+    """Estimates and Wilks intervals of one group by every method, parameter by parameter."""
     rows: tuple[Interval, ...] = ()
     for method, like in likes.items():
         chosen = confidence_set(like, level)
         rows += intervals_from(method, mle(like), chosen.intervals, level, truth, group)
-    return rows
+    order = {name: k for k, name in enumerate(dict.fromkeys(row.parameter for row in rows))}
+    return tuple(sorted(rows, key=lambda row: order[row.parameter]))
 
 
 def comparison(cards: Mapping[str, Scorecard], seconds: Mapping[str, float | None]) -> str:
@@ -102,10 +104,9 @@ def comparison(cards: Mapping[str, Scorecard], seconds: Mapping[str, float | Non
     rows: dict[str, dict[str, str]] = {}
     for method, card in cards.items():
         for row in card.rows():
-            found = rows.setdefault(title_of(row.metric), {EXACT: "0"})
-            found[method] = str(row.found)
-            if row.ideal is not None and row.ideal.value:
-                found[EXACT] = str(row.ideal)
+            rows.setdefault(title_of(row.metric), {})[method] = str(row.found)
+    for metric, ideal in ideals(cards).items():
+        rows[title_of(metric)][EXACT] = str(ideal) if ideal.value else "0"
     rows["Training time, seconds"] = {name: f"{s:.0f}" for name, s in seconds.items() if s}
     columns = [*cards, EXACT]
     widths = [max(len(name), *(len(r.get(name, "")) for r in rows.values())) for name in columns]

@@ -149,7 +149,7 @@ def _content(
     truths = np.vstack([TRUTH, model.space.uniform(3, rng, "test")])
     xs = model.simulate(np.repeat(truths, OBSERVED, axis=0), rng)
     groups = xs.reshape(len(truths), OBSERVED, *model.x_shape)
-    names = ["the outbreak", *(f"another one ({k})" for k in range(1, len(truths)))]
+    names = ["the outbreak", *(f"test outbreak {k}" for k in range(1, len(truths)))]
     rows, coverage = scorecard_from(cards)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", KeepscoreWarning)  # the page has notices of its own

@@ -108,7 +108,7 @@ def infer(
         asked = {"run": run, "observations": observations, "level": level, "test": test}
         record_command(folder, "infer", asked)
         write_json(folder / "inference.json", result)
-        _picture(folder / "surface.png", like, estimate.estimate, chosen)
+        _picture(folder / "surface.png", like, estimate, chosen)
         text += f"\n\nWritten to {folder}"
     show(result, text, json)
 
@@ -190,21 +190,39 @@ def _number(value: float) -> float | None:
     return float(value) if np.isfinite(value) else None
 
 
-def _picture(path: Path, like: Any, estimate: np.ndarray, chosen: Any) -> None:
+def _picture(path: Path, like: Any, found: Any, chosen: Any) -> None:
     """The log-likelihood over the first two parameters, any others held at their estimates."""
     from keepscore.figures.inference import likelihood_surface
 
-    space = like.space
-    if space.d < 2:
-        return
-    axes = [np.linspace(space.lower[k], space.upper[k], POINTS) for k in (0, 1)]
-    nodes = np.tile(estimate, (POINTS**2, 1))
-    nodes[:, :2] = np.stack([a.ravel() for a in np.meshgrid(*axes, indexing="ij")], axis=1)
-    figure = likelihood_surface(
-        axes,
-        like(nodes).reshape(POINTS, POINTS),
-        space.working_names[:2],
-        points={"estimate": estimate[:2]},
-        inside=chosen.contains(nodes).reshape(POINTS, POINTS),
-    )
+    space, estimate = like.space, found.estimate
+    percent = f"{100 * chosen.level:g}%"
+    if space.d == 1:
+        figure = _curve(like, found, chosen)
+    else:
+        axes = [np.linspace(space.lower[k], space.upper[k], POINTS) for k in (0, 1)]
+        nodes = np.tile(estimate, (POINTS**2, 1))
+        nodes[:, :2] = np.stack([a.ravel() for a in np.meshgrid(*axes, indexing="ij")], axis=1)
+        raw = ", ".join(f"{space.names[k]} = {found.raw[k]:.3g}" for k in range(space.d))
+        figure = likelihood_surface(
+            axes,
+            like(nodes).reshape(POINTS, POINTS),
+            space.working_names[:2],
+            points={f"estimate: {raw}": estimate[:2]},
+            inside=chosen.contains(nodes).reshape(POINTS, POINTS),
+        )
+        held = "; other parameters at their estimates" if space.d > 2 else ""
+        figure.axes[0].set_title(
+            f"Hatched: the {percent} set ({chosen.method}). Lines: Wilks' sets{held}", fontsize=9
+        )
     write_atomically(path, lambda file: figure.savefig(file, format="png", dpi=150))
+
+
+def _curve(like: Any, found: Any, chosen: Any) -> Any:
+    """The likelihood-ratio statistic of one parameter, with its interval."""
+    from keepscore.figures.inference import profile_curves
+
+    space = like.space
+    axis = np.linspace(space.lower[0], space.upper[0], POINTS)
+    statistic = 2 * (found.log_likelihood - like(axis[:, None]))
+    ends = chosen.intervals.working
+    return profile_curves([axis], [statistic], space.working_names, ends, chosen.level)

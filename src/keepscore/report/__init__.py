@@ -4,7 +4,7 @@ content = ReportContent(title=..., runs=..., scorecard=..., surfaces=surfaces_fr
 write(content, "runs/demo/report.html")
 """
 
-from keepscore.report.adapt import intervals_from, scorecard_from, title_of
+from keepscore.report.adapt import ideals, intervals_from, scorecard_from, title_of
 from keepscore.report.content import (
     EXACT,
     Axis,
@@ -46,6 +46,7 @@ __all__ = [
     "Surfaces",
     "build",
     "example_from",
+    "ideals",
     "intervals_from",
     "picture_from",
     "scorecard_from",

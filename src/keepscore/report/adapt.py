@@ -64,6 +64,18 @@ def title_of(metric: str) -> str:
     return f"{title}, {parameter.rstrip(']')}" if parameter else title
 
 
+def ideals(cards: Mapping[str, Scorecard]) -> dict[str, Measured]:
+    """What a perfect surrogate would score, by metric. Of several cards' answers the surest: the
+    least cross-entropy, say, is best known from the surrogate that comes nearest to it."""
+    found: dict[str, Measured] = {}
+    for card in cards.values():
+        for row in card.rows():
+            known = found.get(row.metric)
+            if row.ideal is not None and (known is None or row.ideal.se < known.se):
+                found[row.metric] = row.ideal
+    return found
+
+
 def scorecard_from(
     cards: Mapping[str, Scorecard],
 ) -> tuple[tuple[ScoreRow, ...], tuple[Coverage, ...]]:
@@ -71,12 +83,10 @@ def scorecard_from(
     if not cards:
         raise MissingError("A scorecard section needs at least one scorecard.")
     values: dict[str, dict[str, Estimate]] = {}
-    ideal: dict[str, Estimate] = {}
     for method, card in cards.items():
         for row in card.rows():
             values.setdefault(row.metric, {})[method] = _estimate(row.found)
-            if row.ideal is not None:
-                ideal.setdefault(row.metric, _estimate(row.ideal))
+    ideal = {metric: _estimate(found) for metric, found in ideals(cards).items()}
     rows = []
     for metric, found in values.items():
         name = metric.partition("[")[0]

@@ -12,7 +12,7 @@ marker and dash. Every part may be absent: the page shows what there is.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -277,6 +277,17 @@ class ReportContent:
     examples: tuple[Example, ...] = ()
     pictures: tuple[Picture, ...] = ()
     provenance: Mapping[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        """Every part in the order of the methods, whatever order a JSON file kept."""
+        place = {method: k for k, method in enumerate(self.all_methods)}
+
+        def ordered(values: Mapping[str, Estimate]) -> dict[str, Estimate]:
+            return dict(sorted(values.items(), key=lambda entry: place[entry[0]]))
+
+        for name in ("scorecard", "coverage"):
+            parts = tuple(replace(p, values=ordered(p.values)) for p in getattr(self, name))
+            object.__setattr__(self, name, parts)
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data for JSON; `from_dict` turns it back."""

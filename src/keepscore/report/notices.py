@@ -102,7 +102,7 @@ def _coverage(content: ReportContent) -> Iterator[Notice]:
             told = [f"{percent(e)} of the time with {m}" for m, e in surrogates.items()]
             yield Notice(
                 "serious" if gap > SERIOUS_GAP else "caution",
-                f"{sets} hold the truth too rarely: {join(told)}. They are too small. Use "
+                f"{sets} hold the truth too rarely: {'; '.join(told)}. They are too small. Use "
                 "calibrated sets (keepscore calibrate), or train with more simulations.",
             )
         if EXACT in low:

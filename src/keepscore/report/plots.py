@@ -32,6 +32,7 @@ WIDTH = 330
 LEFT, RIGHT, BOTTOM = 50, 12, 40
 PLOT_HEIGHT = 165
 COMPONENT_DASHES = ("", "7 3", "2 3", "9 3 2 3", "1 2")
+LONGEST = 27  # letters of a method's name beside its coverage
 LETTER = 6.4  # mean width of a letter at 12 px
 
 
@@ -85,7 +86,9 @@ def component_lines(run: Run, name: str, mine: Style) -> list[Line]:
             )
             dash = mine.dash if count == 1 else COMPONENT_DASHES[k % len(COMPONENT_DASHES)]
             xs, ys = [x for x, _ in kept], [y for _, y in kept]
-            lines.append(Line(label, xs, ys, Style(mine.colour, dash, mine.marker)))
+            # Dashes tell components apart, so runs need their mark, at the end of the curve.
+            mark = len(xs) - 1 if count > 1 else None
+            lines.append(Line(label, xs, ys, Style(mine.colour, dash, mine.marker), mark))
     return lines
 
 
@@ -167,7 +170,9 @@ def coverage_panel(content: ReportContent) -> Markup:
         return Markup("")
     low = min([_ends(c, m)[0] for c, m in rows] + [c.nominal for c in content.coverage])
     low = max(0.0, math.floor(20 * (low - 0.01)) / 20)
-    width, left, top, step = 360, 120, 6, 28
+    longest = max(len(method_label(method)) for _, method in rows)
+    left = 18 + LETTER * min(max(longest, 15), LONGEST)
+    width, top, step = 240 + left, 6, 28
     heads = len(content.coverage)
     floor = top + step * len(rows) + 24 * heads + 4
 
@@ -273,7 +278,7 @@ def _coverage_row(
     if not math.isfinite(value):
         return []
     return [
-        tag("text", _short(method_label(method), 15), x=left - 12, y=y + 4, text_anchor="end"),
+        tag("text", _short(method_label(method), LONGEST), x=left - 12, y=y + 4, text_anchor="end"),
         _line(px(low), y, px(min(high, 1.0)), y, stroke=mine.colour, stroke_width=2),
         _line(px(low), y - 4, px(low), y + 4, stroke=mine.colour, stroke_width=2),
         _line(px(min(high, 1.0)), y - 4, px(min(high, 1.0)), y + 4, stroke=mine.colour,

@@ -1,12 +1,13 @@
 """The report of a reproduction: a case study's cells, read from their JSON alone.
 
 The page shows every figure of the sweep, and in numbers the network that was trained at the most
-sizes: both losses at each N, one seed. Its surfaces are those of the example group at the largest N
-that both losses have.
+sizes: both losses at each N, one seed; beside it what we advise, where that was run. Its surfaces
+are those of the example group at the largest N that both losses have.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,7 @@ import numpy as np
 
 from keepscore.errors import MissingError
 from keepscore.evaluation.estimate import Estimate as Measured
-from keepscore.experiments.cases import CASES, Case
+from keepscore.experiments.cases import CASES, OURS, Case
 from keepscore.experiments.claims import CLAIMS, judge
 from keepscore.experiments.results import Result, find, load_exact, load_results
 from keepscore.figures.reproduction import case_figures, shown_network
@@ -47,6 +48,12 @@ CAPTIONS = {
     "surfaces": "Likelihood surfaces of one group",
     "equivalence": "How many simulations the score was worth",
 }
+VERDICTS = {
+    "same": "as in the paper",
+    "better": "more than in the paper",
+    "partly": "partly as in the paper",
+    "not seen": "not seen here",
+}
 
 
 def cases_in(path: str | Path) -> list[str]:
@@ -63,20 +70,22 @@ def reproduction_content(path: str | Path, case: str, created: str = "") -> Repo
             f"No results of {case} under {folder}. Run `keepscore reproduce {case}`."
         )
     network = shown_network(study, results)
-    chosen = sorted(find(results, network=network, seed=0), key=lambda r: (r.cell.n, r.cell.loss))
+    chosen = [*find(results, network=network, seed=0), *find(results, network=OURS, seed=0)]
+    chosen.sort(key=lambda r: (r.cell.network == OURS, r.cell.n, r.cell.loss != "bce"))
     labels = {_label(r): r for r in chosen}
     settings = results[0].content["settings"]
     return ReportContent(
         title=f"Reproduction: {study.title}",
-        subtitle=f"{len(results)} cells; in numbers, the network {network.upper()}",
+        subtitle=f"{len(results)} trained networks; in numbers, the paper's network of size "
+        f"{network.upper()}, trained on N simulations without scores (BCE) and with (ASA)",
         created=created,
         methods=(*labels, EXACT),
         commands=(f"keepscore reproduce {case} --out {folder}",),
         findings=tuple(_findings(results)),
         warnings=tuple(_unfinished(study, results)),
-        scorecard=tuple(_rows(labels)),
+        scorecard=tuple(_rows(labels, exact)),
         coverage=_coverage(labels, exact),
-        surfaces=_surfaces(study, find(chosen, network=network), exact),
+        surfaces=_surfaces(study, chosen, exact),
         pictures=tuple(
             picture_from(figure, CAPTIONS.get(name, name), CAPTIONS.get(name, name))
             for name, figure in case_figures(study, results, exact)
@@ -86,7 +95,9 @@ def reproduction_content(path: str | Path, case: str, created: str = "") -> Repo
 
 
 def _label(result: Result) -> str:
-    return f"{result.cell.loss.upper()}, N = {result.cell.n:,}"
+    loss = result.cell.loss.upper()
+    advised = f"{loss} + structure" if result.cell.network == OURS else loss
+    return f"{advised}, N = {result.cell.n:,}"
 
 
 def _findings(results: list[Result]) -> Iterator[str]:
@@ -94,7 +105,8 @@ def _findings(results: list[Result]) -> Iterator[str]:
     for claim in CLAIMS:
         found = judge(claim, results)
         if found.verdict != "not yet run":
-            yield f"{claim.text} Measured: {found.measured} ({found.verdict})."
+            verdict = VERDICTS.get(found.verdict, found.verdict)
+            yield f"{claim.text.rstrip('.')}: {verdict}. Measured: {found.measured}."
 
 
 def _unfinished(case: Case, results: list[Result]) -> Iterator[Notice]:
@@ -105,7 +117,7 @@ def _unfinished(case: Case, results: list[Result]) -> Iterator[Notice]:
         yield Notice("caution", f"No cell of {case.name} has been trained with ASA yet.")
 
 
-def _rows(labels: dict[str, Result]) -> Iterator[ScoreRow]:
+def _rows(labels: dict[str, Result], exact: dict[str, Any] | None) -> Iterator[ScoreRow]:
     every = {label: result.metrics() for label, result in labels.items()}
     first = next(iter(every.values()))
     for metric in first:
@@ -114,7 +126,21 @@ def _rows(labels: dict[str, Result]) -> Iterator[ScoreRow]:
             continue
         _, unit, meaning, better = WORDS[name]
         values = {label: _estimate(found[metric]) for label, found in every.items()}
-        yield ScoreRow(title_of(metric), meaning, values, None, unit, better)
+        perfect = _perfect(name, list(every.values()), exact)
+        yield ScoreRow(title_of(metric), meaning, values, perfect, unit, better)
+
+
+def _perfect(
+    name: str, every: list[dict[str, Measured]], exact: dict[str, Any] | None
+) -> Estimate | None:
+    """What the exact likelihood scores: its own volume, the least cross-entropy, no error."""
+    if name == "volume":
+        return None if exact is None else Estimate(exact["volume"]["value"], exact["volume"]["se"])
+    if name != "bce":
+        return Estimate(0.0)
+    known = [(found["bce"], found["bce_excess"]) for found in every if "bce_excess" in found]
+    least = [Estimate(b.value - e.value, math.hypot(b.se, e.se)) for b, e in known]
+    return min(least, key=lambda estimate: estimate.se or 0.0, default=None)
 
 
 def _coverage(labels: dict[str, Result], exact: dict[str, Any] | None) -> tuple[Coverage, ...]:
@@ -126,10 +152,14 @@ def _coverage(labels: dict[str, Result], exact: dict[str, Any] | None) -> tuple[
 
 
 def _surfaces(case: Case, chosen: list[Result], exact: dict[str, Any] | None) -> Surfaces | None:
-    both = [r.cell.n for r in find(chosen, loss="asa")]
+    both = [r.cell.n for r in find(chosen, loss="asa") if r.cell.network != OURS]
     if exact is None or not both:
         return None
-    shown = {_label(r): r.content["surface"] for r in find(chosen, n=max(both))}
+    shown = {
+        _label(r): r.content["surface"]
+        for r in chosen
+        if r.cell.n == max(both) or r.cell.network == OURS
+    }
     shown[EXACT] = exact["surface"]
     grid, space = exact["surface"], build(case.model).space
     axes = []

@@ -36,7 +36,8 @@ class Style:
 
 
 def style(index: int) -> Style:
-    k = index % len(COLOURS)
+    """0 is the exact likelihood's; the others go round, and never come back to it."""
+    k = 1 + (index - 1) % (len(COLOURS) - 1) if index else 0
     return Style(COLOURS[k], DASHES[k], MARKERS[k])
 
 
