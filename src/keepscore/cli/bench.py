@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import importlib.util
 import subprocess
 import sys
@@ -9,13 +10,16 @@ from typing import Annotated
 
 import typer
 
-from keepscore.errors import MissingError
+from keepscore.errors import MissingError, unknown_name
 
 
 def bench(
     parts: Annotated[
         list[str] | None,
-        typer.Argument(help="numerics, simulation, training, inference, peers; all by default."),
+        typer.Argument(
+            help="numerics, simulation, training, inference, peers, all of them by default; or "
+            "ablation (hours)."
+        ),
     ] = None,
     quick: Annotated[bool, typer.Option(help="Tiny sizes: does it run?")] = False,
 ) -> None:
@@ -26,6 +30,10 @@ def bench(
     sys.path.insert(0, "")
     if importlib.util.find_spec("benchmarks") is None:
         raise MissingError("Benchmarks are not installed: run this in a clone of the repository.")
+    known = importlib.import_module("benchmarks.__main__").PARTS
+    for part in parts or []:
+        if part not in known:
+            raise unknown_name("benchmark", part, known)
     arguments = [*(parts or []), *(["--quick"] if quick else [])]
     done = subprocess.run([sys.executable, "-m", "benchmarks", *arguments], check=False)
     raise typer.Exit(done.returncode)

@@ -49,7 +49,7 @@ def recipes(network: str, seed: int) -> dict[str, Recipe]:
         ),
         "ASA": Recipe("the same network, with scores", "asa", network, ASA(), paper),
         ADVISED: Recipe(
-            "a network that knows the process is a Markov chain, with scores, recommended settings",
+            "a network that knows it is a Markov chain on this graph, with scores, as we advise",
             "structure",
             "auto",
             ASA(),

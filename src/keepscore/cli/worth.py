@@ -36,7 +36,8 @@ def worth(
 
     built = find_model(model, settings)
     if network != "auto":  # a wrong name is told now, not after the simulations
-        resolve(network, built.x_shape, built.space.d, built.structure, key(0))
+        graph = getattr(built, "weights", None)
+        resolve(network, built.x_shape, built.space.d, built.structure, key(0), graph)
     folder = None if out is None else make_folder(out)
     found = pilot(
         built,
