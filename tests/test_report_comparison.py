@@ -12,7 +12,15 @@ from keepscore.errors import MissingError
 from keepscore.evaluation.estimate import Estimate as Measured
 from keepscore.evaluation.scorecard import Row
 from keepscore.experiments.claims import CLAIMS
-from keepscore.report import EXACT, Estimate, ReportContent, build, ideals, scorecard_from
+from keepscore.report import (
+    EXACT,
+    Estimate,
+    ReportContent,
+    build,
+    ideals,
+    scorecard_from,
+    words,
+)
 from keepscore.report.plots import component_lines, coverage_panel, styles_for
 from keepscore.report.reproduction import VERDICTS, cases_in, reproduction_content
 from keepscore.report.svg import style
@@ -71,6 +79,12 @@ def test_runs_differ_without_colour_where_dashes_mean_parameters(content):
     assert {line.style.dash for line in lines} == {"", "7 3"}
     assert all(line.mark == len(line.xs) - 1 for line in lines)
     assert {line.style.marker for line in lines} == {"square"}
+
+
+def test_very_small_numbers_share_one_power_of_ten():
+    assert words.measured(Estimate(1.52e-5, 2.7e-6)) == "(1.52 ± 0.27) × 10⁻⁵"
+    assert words.measured(Estimate(-2e-7, 3e-6)) == "(−0.2 ± 3.0) × 10⁻⁶"
+    assert words.measured(Estimate(0.000361, 0.000078)) == "0.000361 ± 0.000078"
 
 
 # --- a reproduction -------------------------------------------------------------------------------

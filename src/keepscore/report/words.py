@@ -49,6 +49,11 @@ def measured(estimate: Estimate | None) -> str:
     value, se = estimate.value, estimate.se
     if se is None or not math.isfinite(se) or se <= 0 or not math.isfinite(value):
         return number(value)
+    size = max(abs(value), se)
+    if size < 1e-4 or size >= 1e7:  # one power of ten for both
+        exponent = math.floor(math.log10(size))
+        value, se = value / 10.0**exponent, se / 10.0**exponent
+        return f"({fixed(value, se)} ± {fixed(se, se)}) × {power_of_ten(exponent)}"
     return f"{fixed(value, se)} ± {fixed(se, se)}"
 
 
