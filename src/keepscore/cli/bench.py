@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
+import os
+import signal
 import subprocess
 import sys
 from typing import Annotated
@@ -35,5 +37,15 @@ def bench(
         if part not in known:
             raise unknown_name("benchmark", part, known)
     arguments = [*(parts or []), *(["--quick"] if quick else [])]
-    done = subprocess.run([sys.executable, "-m", "benchmarks", *arguments], check=False)
-    raise typer.Exit(done.returncode)
+    raise typer.Exit(_run([sys.executable, "-m", "benchmarks", *arguments]))
+
+
+def _run(words: list[str]) -> int:
+    """A process and its children in a group of their own, so that Ctrl-C ends them all quietly."""
+    started = subprocess.Popen(words, start_new_session=True)
+    try:
+        return started.wait()
+    except KeyboardInterrupt:
+        os.killpg(started.pid, signal.SIGTERM)
+        started.wait()
+        raise
