@@ -137,7 +137,10 @@ def test_a_wrong_turn_in_a_process_of_its_own(session):
     done = run("infer", "asa", "absent.npy", cwd=session, code=3)
     assert done.stderr == "keepscore: Cannot read absent.npy: No such file or directory.\n"
     done = run("simulate", "sis", cwd=session, code=2)
-    assert done.stderr == "keepscore: Missing option '--out'. See `keepscore simulate --help`.\n"
+    assert (
+        done.stderr
+        == "keepscore: Missing option '--out' / '-o'. See `keepscore simulate --help`.\n"
+    )
     assert "Usage: keepscore" in run(cwd=session).stdout
     assert "in a clone" in run("bench", "training", cwd=session, code=2).stderr
     root = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))

@@ -72,7 +72,7 @@ app.command("repair")(simulate.repair)
 def main() -> None:
     warnings.showwarning = _show_warning
     try:
-        code = app(sys.argv[1:] or ["--help"], standalone_mode=False)
+        code = app(sys.argv[1:] or ["--help"], prog_name="keepscore", standalone_mode=False)
     except UsageError as error:
         _fail(_usage(error), 2)
     except (FormatError, StorageError) as error:
