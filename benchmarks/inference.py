@@ -40,7 +40,7 @@ def run(quick: bool = False) -> dict[str, Any]:
     x = model.simulate(np.repeat(theta, GROUP_SIZE, axis=0), rng)
     xs = x.reshape(count, GROUP_SIZE, *model.x_shape)
     exact = {g: _seconds(lambda g=g: _everything(model, xs[:g], theta[:g])) for g in (few, more)}
-    per_group = (exact[more] - exact[few]) / (more - few)
+    per_group = max(0.0, exact[more] - exact[few]) / (more - few)
     extrapolated = exact[few] + per_group * (count - few)
     rounds, networks = 2 if quick else 7, {}
     for name, surrogate in _surrogates(model, quick).items():

@@ -11,6 +11,7 @@ from training_helpers import Tiny
 
 from keepscore import networks
 from keepscore.errors import (
+    DomainError,
     DtypeError,
     FormatError,
     MissingError,
@@ -279,6 +280,20 @@ def test_a_network_says_how_x_is_scaled_for_it():
 
     with pytest.raises(UnknownNameError, match="whole"):
         networks.standardise(Wrong(KEY), x, low, high)
+
+
+def test_a_head_that_claims_to_be_linear_is_put_to_the_test():
+    class Claims(Tiny):
+        linear_head: ClassVar = True
+
+    with pytest.raises(DomainError, match=r"not linear in the features.*differ by"):
+        networks.resolve(Claims(KEY), (4,), 2, None, KEY)
+
+    class Linear(Claims):
+        def head(self, features, theta):
+            return jnp.sum(features * theta[:, :1], axis=1)
+
+    assert networks.resolve(Linear(KEY), (4,), 2, None, KEY).linear_head
 
 
 @pytest.mark.parametrize(

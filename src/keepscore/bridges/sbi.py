@@ -67,5 +67,5 @@ def _bridge() -> Any:
             raise
         raise MissingError(
             f"The bridge to sbi needs the package {error.name!r}, which is not installed; "
-            'install the extra: pip install "keepscore[sbi]".'
+            'install it: pip install "sbi>=0.24".'
         ) from None

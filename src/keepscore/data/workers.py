@@ -150,7 +150,7 @@ def on_cluster(task: Task, shards: Iterable[int], cluster: Any) -> Results:
     try:
         from distributed import Client, KilledWorker, as_completed
     except ImportError as error:
-        raise MissingError("cluster= needs Dask: pip install 'keepscore[dask]'.") from error
+        raise MissingError("cluster= needs Dask: pip install distributed.") from error
     try:
         client = Client(cluster, timeout=CONNECT_SECONDS) if isinstance(cluster, str) else cluster
     except (OSError, ValueError) as error:

@@ -112,7 +112,7 @@ def _runner(cluster: Any) -> Iterator[Run]:
     try:
         from distributed import Client, as_completed
     except ImportError as error:
-        raise MissingError("cluster= needs Dask: pip install 'keepscore[dask]'.") from error
+        raise MissingError("cluster= needs Dask: pip install distributed.") from error
     try:
         client = Client(cluster, timeout=10) if isinstance(cluster, str) else cluster
     except (OSError, ValueError) as error:

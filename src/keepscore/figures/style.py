@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import matplotlib as mpl
+import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
@@ -78,7 +79,9 @@ def decimal_log(ax: Axes, axis: str = "y") -> None:
     (ax.set_yscale if axis == "y" else ax.set_xscale)("log")
     target: Any = ax.yaxis if axis == "y" else ax.xaxis
     ends = ax.get_ylim() if axis == "y" else ax.get_xlim()
-    wide = ends[0] <= 0 or ends[1] / ends[0] > 200
-    target.set_major_locator(LogLocator(base=10, subs=(1.0,) if wide else (1.0, 2.0, 5.0)))
+    span = np.inf if ends[0] <= 0 else ends[1] / ends[0]
+    # Enough labels to read a value between two of them, whatever the span.
+    subs = (1.0,) if span > 200 else (1.0, 2.0, 5.0) if span > 3 else tuple(np.arange(1.0, 10.0))
+    target.set_major_locator(LogLocator(base=10, subs=subs))
     target.set_major_formatter(FuncFormatter(lambda v, _: f"{v:g}"))
     target.set_minor_formatter(NullFormatter())

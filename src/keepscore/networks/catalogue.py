@@ -25,7 +25,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from keepscore.errors import DtypeError, FormatError, MissingError, ShapeError, unknown_name
+from keepscore.errors import (
+    DomainError,
+    DtypeError,
+    FormatError,
+    MissingError,
+    ShapeError,
+    unknown_name,
+)
 from keepscore.networks import graph, image, markov, mlp, quadratic, sequence
 from keepscore.networks.base import X_SCALES, Network, Scaled, is_weight
 
@@ -93,7 +100,7 @@ def resolve(
 
 
 def require_network(network: Any, x_shape: Sequence[int], d: int) -> None:
-    """Check the two methods and the shapes they give, without computing anything."""
+    """Check the two methods, the shapes they give, and a declared linear head of a user's own."""
     for method in ("features", "head"):
         if not callable(getattr(network, method, None)):
             raise MissingError(
@@ -111,6 +118,23 @@ def require_network(network: Any, x_shape: Sequence[int], d: int) -> None:
         raise ShapeError(
             f"head(features, theta) must give (b,), one logit a row; "
             f"for b = {b} it gave {logits.shape}."
+        )
+    own = type(network) not in {family.build for family in FAMILIES.values()}
+    if own and getattr(network, "linear_head", False):
+        _require_linear(network, features.shape[1], d)
+
+
+def _require_linear(network: Any, width: int, d: int) -> None:
+    """A head that is not linear in the features would give wrong likelihoods of groups."""
+    rng = np.random.default_rng(0)
+    one, two = jnp.asarray(rng.standard_normal((2, 8, width)), jnp.float32)
+    theta = jnp.asarray(rng.standard_normal((8, d)), jnp.float32)
+    apart = network.head(one, theta) + network.head(two, theta)
+    gap = jnp.abs(network.head(one + two, theta) - apart).max()
+    if not gap <= 1e-3 * (1.0 + jnp.abs(apart).max()):
+        raise DomainError(
+            f"{type(network).__name__} declares linear_head = True, but its head is not linear in "
+            f"the features: head(f + g) and head(f) + head(g) differ by {float(gap):.3g}."
         )
 
 
