@@ -4,11 +4,16 @@ Under the tests only, jaxtyping and beartype check the shapes that internal sign
 """
 
 import os
+import signal
 
 for variable in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"):
     os.environ.setdefault(variable, "1")
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
 os.environ.setdefault("MPLBACKEND", "Agg")
+
+# Started in the background by a shell, we would ignore Ctrl-C, and so would the programs we test.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 from jaxtyping import install_import_hook  # noqa: E402
 

@@ -383,7 +383,7 @@ def test_a_page_without_markers_is_refused(tmp_path):
 def test_files_beside_the_cells_are_left_out(tmp_path):
     invent(tmp_path, cases=("sis",), examples=False)
     assert (tmp_path / "sis" / EXACT).exists()
-    assert len(load_results(tmp_path, "sis")) == 44
+    assert len(load_results(tmp_path, "sis")) == 47
     assert Block(("3k",), (10,)).cells("sis") == [
         Cell("sis", "3k", 10, "bce"),
         Cell("sis", "3k", 10, "asa"),
