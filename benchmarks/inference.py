@@ -35,7 +35,7 @@ def run(quick: bool = False) -> dict[str, Any]:
     """Seconds for each task with each likelihood, and ratios; plain data, ready for JSON."""
     model, rng = SIS(), np.random.default_rng(0)
     count = 60 if quick else 3000
-    few, more = (2, 4) if quick else (20, 60)
+    few, more = (2, 4) if quick else (50, 250)
     theta = model.space.uniform(count, rng, "test")
     x = model.simulate(np.repeat(theta, GROUP_SIZE, axis=0), rng)
     xs = x.reshape(count, GROUP_SIZE, *model.x_shape)

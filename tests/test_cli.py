@@ -169,7 +169,11 @@ def test_ctrl_c_ends_with_its_own_code_and_no_traceback(session):
             break
         time.sleep(0.1)
     os.killpg(started.pid, signal.SIGINT)
-    _, said = started.communicate(timeout=60)
+    try:
+        _, said = started.communicate(timeout=60)
+    except subprocess.TimeoutExpired:
+        os.killpg(started.pid, signal.SIGKILL)
+        raise
     assert started.returncode == 130, said
     assert "Traceback" not in said
 

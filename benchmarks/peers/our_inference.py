@@ -32,7 +32,7 @@ def start(settings: dict[str, Any]) -> Round:
     default = ks.train(data, loss=ks.ASA(), config=recipe)
     theta = grid(settings["side"])
 
-    def play(calls: int = 5) -> dict[str, Any]:
+    def play(calls: int = 9) -> dict[str, Any]:
         surface_s, values = timed(lambda: surrogate.given(observed)(theta), calls)
         direct_s, direct = timed(lambda: surrogate.given(observed, interpolate=False)(theta), calls)
         mle_s, found = timed(lambda: ks.mle(surrogate.given(observed)), calls)

@@ -15,6 +15,7 @@ from __future__ import annotations
 import importlib
 import json
 import os
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -46,12 +47,14 @@ def peer_python() -> str:
     return str(path)
 
 
-def timed(work: Callable[[], Any], calls: int = 5) -> tuple[float, Any]:
-    """Mean seconds of some calls in a row, and the last one's result."""
-    begin = time.perf_counter()
+def timed(work: Callable[[], Any], calls: int = 9) -> tuple[float, Any]:
+    """Median seconds of some calls in a row, and the last one's result."""
+    taken = []
     for _ in range(calls):
+        begin = time.perf_counter()
         result = work()
-    return (time.perf_counter() - begin) / calls, result
+        taken.append(time.perf_counter() - begin)
+    return statistics.median(taken), result
 
 
 class Child:
