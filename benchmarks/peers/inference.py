@@ -5,7 +5,8 @@ theirs for a few epochs, which changes nothing in their times), and the same ten
 networks are not the same function (each side trained its own), the work is: 1,600 theta times 10 x
 for the surface, a maximum over the box for the estimate. Beside it, the network `ks.train` takes by
 default ("default"), whose features of a group add up. Each task is done nine times in a row in
-every round, on both sides, and the median call counts; compilation is done in the warm-up and reported apart.
+every round, on both sides, and the median call counts; compilation is done in the warm-up and
+reported apart.
 """
 
 from __future__ import annotations
