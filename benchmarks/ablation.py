@@ -63,7 +63,7 @@ def rows_of(case: str, seed: int) -> dict[str, Row]:
         f"{PROCESS}, ASA, symmetries": (own, ks.ASA(), replace(ours, symmetries=True)),
         f"{PROCESS}, ASA, {NEGATIVES} negatives": (own, many, ours),
         RECIPE: (own, ks.ASA(), recipe),
-        f"{RECIPE}, BCE only": (own, ks.BCE(), recipe),
+        f"{PROCESS}, BCE, recipe": (own, ks.BCE(), recipe),
         f"{RECIPE}, {NEGATIVES} negatives": (own, many, recipe),
         f"{RECIPE}, alpha per parameter": (own, ks.ASA(per_parameter=True), recipe),
         f"{RECIPE}, batches of 256": (own, ks.ASA(), replace(recipe, batch_size=256)),
