@@ -100,8 +100,9 @@ class Surrogate:
 
         The observations are embedded here, once; every theta after that costs the head only. Logits
         are float32, their sums over a group float64. A surface of many theta (some hundreds, two
-        parameters) is interpolated between Chebyshev points wherever that is shown to be right to
-        0.001 (numerics/chebyshev.py); interpolate=False sends every theta through the head.
+        parameters) is interpolated between Chebyshev points wherever the error is estimated to be
+        below 0.001 (numerics/chebyshev.py; an estimate, no bound); interpolate=False sends every
+        theta through the head.
         """
         observed, single = as_groups(xs, self.x_shape)
         g, n = observed.shape[:2]

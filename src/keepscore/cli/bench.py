@@ -19,8 +19,8 @@ def bench(
     parts: Annotated[
         list[str] | None,
         typer.Argument(
-            help="numerics, simulation, training, inference, peers, all of them by default; or "
-            "ablation (hours)."
+            help="numerics, simulation, training, inference, peers, peers-inference, all of them "
+            "by default; or ablation (hours)."
         ),
     ] = None,
     quick: Annotated[bool, typer.Option(help="Tiny sizes: does it run?")] = False,
