@@ -4,9 +4,9 @@ Both sides hold the paper's 30K network for SIS, trained on the same simulations
 theirs for a few epochs, which changes nothing in their times), and the same ten observations. The
 networks are not the same function (each side trained its own), the work is: 1,600 theta times 10 x
 for the surface, a maximum over the box for the estimate. Beside it, the network `ks.train` takes by
-default ("default"), whose features of a group add up. Each task is done nine times in a row in
-every round, on both sides, and the median call counts; compilation is done in the warm-up and
-reported apart.
+default ("default"), whose features of a group add up. Each task is done over and over in every
+round, at least nine times and for half a second, on both sides, and the median call counts;
+compilation is done in the warm-up and reported apart.
 """
 
 from __future__ import annotations

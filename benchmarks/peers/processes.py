@@ -47,10 +47,14 @@ def peer_python() -> str:
     return str(path)
 
 
-def timed(work: Callable[[], Any], calls: int = 9) -> tuple[float, Any]:
-    """Median seconds of some calls in a row, and the last one's result."""
-    taken = []
-    for _ in range(calls):
+def timed(work: Callable[[], Any], calls: int = 9, seconds: float = 0.5) -> tuple[float, Any]:
+    """Median seconds of calls in a row, at least so many and for so long, and the last's result.
+
+    For so long, because a core that was idle takes some tens of milliseconds to come up to speed:
+    nine calls of a millisecond would be over by then, nine of the peer's would not.
+    """
+    taken: list[float] = []
+    while len(taken) < calls or sum(taken) < seconds:
         begin = time.perf_counter()
         result = work()
         taken.append(time.perf_counter() - begin)

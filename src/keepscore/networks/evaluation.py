@@ -89,24 +89,27 @@ class Evaluator:
 
     def features(self, x: NDArray[Any]) -> Any:
         """Features of x (g, n, *x_shape): (members, g, n, f)."""
+        if _in_one_piece(x):
+            return _features(self.structure, self.arrays, _compact(x))
         return _placed(self._embed(x))
 
     def group_features(self, x: NDArray[Any]) -> Any:
         """Features that give a group's log-likelihood when logits are summed over n: those of its
         observations, or, for a head linear in them, their sum."""
-        found = self._embed(x)
-        if self.linear:
-            found = found.sum(axis=2, keepdims=True, dtype=np.float64).astype(np.float32)
-        return _placed(found)
+        if not self.linear:
+            return self.features(x)
+        if _in_one_piece(x):
+            return _summed_features(self.structure, self.arrays, _compact(x))
+        found = self._embed(x).sum(axis=2, keepdims=True, dtype=np.float64)
+        return _placed(found.astype(np.float32))
 
     def _embed(self, x: NDArray[Any]) -> NDArray[np.float32]:
         g, n = x.shape[:2]
-        flat = x.reshape(g * n, *x.shape[2:])
-        compact = flat if x.dtype.itemsize <= 4 else flat.astype(np.float32)
+        flat = _compact(x.reshape(g * n, *x.shape[2:]))
         parts = []
         for part, size in pieces(len(flat), X_ROWS, fine=True):
-            embedded = _features(self.structure, self.arrays, pad(compact[part], size))
-            parts.append(np.asarray(embedded)[:, : part.stop - part.start])
+            embedded = _features(self.structure, self.arrays, pad(flat[part], size)[None])
+            parts.append(np.asarray(embedded)[:, 0, : part.stop - part.start])
         whole = parts[0] if len(parts) == 1 else np.concatenate(parts, axis=1)
         return whole.reshape(self.members, g, n, -1)
 
@@ -146,7 +149,7 @@ class Evaluator:
                 rows = pad(np.asarray(theta[of_theta], np.float32), count)
                 found = np.asarray(_surface(self.structure, self.arrays, tile, rows))
                 kept = found[: of_theta.stop - of_theta.start, used]
-                out[of_group, of_theta] = kept.sum(axis=2, dtype=np.float64).T
+                out[of_group, of_theta] = kept.astype(np.float64).sum(axis=2).T
         return out
 
     def log_likelihood(self, groups: Any, theta: Any, group: Any) -> Any:
@@ -181,7 +184,20 @@ def _placed(array: Any) -> Any:
 
 @partial(jax.jit, static_argnums=0)
 def _features(structure: Structure, arrays: Arrays, x: Any) -> Any:
-    return structure.each_member(arrays, lambda one: one.features(x.astype(jnp.float32)))
+    flat = x.reshape(-1, *x.shape[2:]).astype(jnp.float32)
+    found = structure.each_member(arrays, lambda one: one.features(flat))
+    return found.reshape(found.shape[0], *x.shape[:2], -1)
+
+
+@partial(jax.jit, static_argnums=0)
+def _summed_features(structure: Structure, arrays: Arrays, x: Any) -> Any:
+    """Features summed over n two by two: rounded log2(n) times instead of n."""
+    found = _features(structure, arrays, x)
+    while found.shape[2] > 1:
+        if found.shape[2] % 2:
+            found = jnp.pad(found, ((0, 0), (0, 0), (0, 1), (0, 0)))
+        found = found[:, :, ::2] + found[:, :, 1::2]
+    return found
 
 
 @_compiled
@@ -210,6 +226,17 @@ def _surface(structure: Structure, arrays: Arrays, groups: Any, theta: Any) -> A
         return _head(one, f[None], theta[:, None, None])
 
     return structure.each_member(arrays, one_member, groups).mean(axis=0)
+
+
+def _in_one_piece(x: NDArray[Any]) -> bool:
+    """Whether x (g, n, ...) is embedded as it is; its features then need not leave the device."""
+    rows = x.shape[0] * x.shape[1]
+    return padded(rows, X_ROWS, fine=True) == rows
+
+
+def _compact(x: NDArray[Any]) -> NDArray[Any]:
+    """x in no more bytes than float32 takes."""
+    return x if x.dtype.itemsize <= 4 else x.astype(np.float32)
 
 
 def _head(one: Any, f: Any, theta: Any) -> Any:
