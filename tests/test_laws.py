@@ -83,12 +83,22 @@ def test_a_wrong_symmetry_is_convicted():
         (lambda: ks.models.SIS(times=[0, 1, 2, 4, 7]), "markov"),  # times are not evenly spaced
         (lambda: ks.models.SIS(), "stationary-field"),
         (lambda: TOY, "stationary-field"),
+        (lambda: ks.models.StudentTField(**FIELD), "gaussian-field"),  # the tails are too heavy
+        (lambda: ks.models.SIS(), "gaussian-field"),
         (lambda: TOY, "no such structure"),
     ],
 )
 def test_a_wrong_structure_is_convicted(model, structure):
     report = ks.check_model(declaring(model(), structure=structure), draws=50, show=False)
     assert any("structure" in law for law in report.broken), str(report)
+
+
+def test_a_gaussian_field_is_a_stationary_field_too():
+    model = ks.models.GaussianField(**FIELD)
+    assert model.structure == "gaussian-field"
+    for structure in ("gaussian-field", "stationary-field"):
+        report = ks.check_model(declaring(model, structure=structure), draws=50, show=False)
+        assert report.passed, str(report)
 
 
 def test_misbehaving_rows_are_convicted():

@@ -296,6 +296,31 @@ def test_a_head_that_claims_to_be_linear_is_put_to_the_test():
     assert networks.resolve(Linear(KEY), (4,), 2, None, KEY).linear_head
 
 
+def test_a_table_of_every_pair_is_put_to_the_test():
+    class Right(Tiny):
+        def head(self, features, theta):
+            return jnp.sum(features * theta[:, :1], axis=1)
+
+        def table(self, features, theta):
+            return theta[:, :1] * features.sum(axis=1)
+
+    assert networks.resolve(Right(KEY), (4,), 2, None, KEY).table
+
+    class Turned(Right):
+        def table(self, features, theta):
+            return super().table(features, theta).T
+
+    with pytest.raises(DomainError, match=r"differs from head\(features, theta\) by"):
+        networks.resolve(Turned(KEY), (4,), 2, None, KEY)
+
+    class Short(Right):
+        def table(self, features, theta):
+            return super().table(features, theta)[0]
+
+    with pytest.raises(ShapeError, match=r"must give \(m, b\)"):
+        networks.resolve(Short(KEY), (4,), 2, None, KEY)
+
+
 @pytest.mark.parametrize(
     ("name", "structure", "x_shape"),
     [("3k", "markov", (13, 8)), ("30k", "stationary-field", (25, 25)), ("1k", None, (4,))],

@@ -365,25 +365,26 @@ def test_surfaces_that_cannot_be_interpolated_are_evaluated(monkeypatch):
 
 
 @pytest.mark.parametrize("name", ["markov-5k", "quadratic-10k"])
-@pytest.mark.parametrize("members", [1, 2])
-def test_features_of_a_group_add_up_where_the_head_is_linear(name, members):
-    """The likelihood of a group is the sum of its observations' log-ratios, by whichever way."""
+@pytest.mark.parametrize(("members", "n"), [(1, 7), (2, 8)])
+def test_features_of_a_group_add_up_where_the_head_is_linear(name, members, n):
+    """The likelihood of a group is the sum of its observations' log-ratios, by whichever way: 3 x 7
+    rows are padded and summed in NumPy, 3 x 8 stay on the device."""
     rng = np.random.default_rng(0)
     space, shape = MODEL.space, (6, 5)
     keys = jax.random.split(jax.random.key(3), members)
     built = [networks.resolve(name, shape, space.d, None, key) for key in keys]
     network = built[0] if members == 1 else jax.tree.map(lambda *a: jnp.stack(a), *built)
     surrogate = ks.Surrogate(network, space, shape, members)
-    x = rng.normal(size=(3, 7, *shape))
+    x = rng.normal(size=(3, n, *shape))
     theta = space.uniform(3, rng)
     like = surrogate.given(x)
-    each = surrogate.log_ratio(np.repeat(theta, 7, axis=0), x.reshape(21, *shape)).reshape(3, 7)
+    each = surrogate.log_ratio(np.repeat(theta, n, axis=0), x.reshape(3 * n, *shape)).reshape(3, n)
     np.testing.assert_allclose(like.paired(theta), each.sum(axis=1), rtol=1e-4, atol=1e-3)
-    slopes = surrogate.score(np.repeat(theta, 7, axis=0), x.reshape(21, *shape))
+    slopes = surrogate.score(np.repeat(theta, n, axis=0), x.reshape(3 * n, *shape))
     _, gradient = like.pairs_gradient(theta, np.arange(3))
-    summed = slopes.reshape(3, 7, -1).sum(axis=1)
+    summed = slopes.reshape(3, n, -1).sum(axis=1)
     np.testing.assert_allclose(gradient, summed, rtol=1e-4, atol=1e-3)
-    # One head a group: the features of seven observations are one row.
+    # One head a group: the features of n observations are one row.
     assert surrogate._evaluator.group_features(x).shape[1:3] == (3, 1)
 
 

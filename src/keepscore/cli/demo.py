@@ -52,7 +52,7 @@ def recipes(network: str, seed: int) -> dict[str, Recipe]:
             "a network that knows it is a Markov chain on this graph, with scores, as we advise",
             "structure",
             "auto",
-            ASA(),
+            ASA.recommended(),
             advised,
         ),
     }

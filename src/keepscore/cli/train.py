@@ -75,11 +75,14 @@ def train(
     }
     changes: dict[str, Any] = {k: v for k, v in given.items() if v is not None}
     settings = _settings(preset, {**changes, "seed": seed})
+    objective: ASA | BCE = BCE(negatives=negatives)
+    if loss == "asa":
+        objective = ASA(per_parameter=preset == RECOMMENDED, negatives=negatives)
     surrogate = run_training(
         open_dataset(dataset),
         validation=None if validation is None else open_dataset(validation),
         network=network,
-        loss=ASA(negatives=negatives) if loss == "asa" else BCE(negatives=negatives),
+        loss=objective,
         config=settings,
         path=out,
     )

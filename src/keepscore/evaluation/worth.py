@@ -171,7 +171,8 @@ def _one(
     model: Model, data: Dataset, tests: LTestSet, loss: str, network: Any, config: TrainConfig
 ) -> tuple[float, float]:
     """The metric of one small run, and seconds a step."""
-    trained = train(data, None, network, ASA() if loss == "ASA" else BCE(), config, progress=False)
+    how = ASA.recommended() if loss == "ASA" else BCE()
+    trained = train(data, None, network, how, config, progress=False)
     result = ltest(trained, model, test_set=tests)
     value = result.bce.value if result.rmse_far is None else result.rmse_far.value
     epochs = [r["ms_per_step"] for r in trained.history if r["event"] == "epoch"]

@@ -24,10 +24,11 @@ MONITORED = 20_000  # test pairs whose BCE is followed through a training
 
 def run_cell(cell: Cell, plan: Plan, path: Path) -> Result:
     """Train and test one cell; its result is on disk when this returns."""
-    from keepscore.losses import ASA, BCE
+    from keepscore.losses import ASA, BCE, Loss
     from keepscore.training import TrainConfig, train
 
     ours = cell.network == OURS
+    scores: Loss = ASA.recommended() if ours else ASA()
     if ours:
         config = TrainConfig.recommended(seed=cell.seed, **plan.training)
     else:
@@ -40,7 +41,7 @@ def run_cell(cell: Cell, plan: Plan, path: Path) -> Result:
         workspace.data(cell, plan, "train"),
         workspace.data(cell, plan, "validation"),
         network="auto" if ours else cell.network,
-        loss=ASA() if cell.loss == "asa" else BCE(),
+        loss=scores if cell.loss == "asa" else BCE(),
         config=config,
         path=workspace.checkpoints(cell),
         monitor=pairs.data.take(min(MONITORED, len(pairs.data))),

@@ -16,23 +16,11 @@ from keepscore.errors import FormatError, StorageError
 from keepscore.experiments.cases import CASES, OURS
 from keepscore.experiments.claims import CLAIMS, judge, of_paper
 from keepscore.experiments.results import Result, find, load_exact, load_results, summary_columns
+from keepscore.experiments.words import title
 from keepscore.experiments.worth import worth_table
 from keepscore.files import write_atomically
 
 COMPARED = "30k"  # the paper's network beside which ours is shown
-WORDS = {
-    "bce": "test BCE",
-    "bce_excess": "excess over the optimum",
-    "score_mse": "score error²",
-    "rmse_near": "differences, near (RMSE)",
-    "rmse_far": "differences, far (RMSE)",
-    "lrt_mse": "LRT statistic, error²",
-    "coverage": "coverage of 95% sets",
-    "coverage_exact": "the same, exact likelihood",
-    "volume": "volume of 95% sets",
-    "volume_exact": "the same, exact likelihood",
-    "mle_mse": "MLE error² (median)",
-}
 BEGIN, END = "<!-- results: begin -->", "<!-- results: end -->"
 
 
@@ -126,7 +114,7 @@ def _ours(results: list[Result]) -> Iterator[str]:
         shown[f"{best.network}, BCE, N = {best.n:,} (the best BCE)"] = find(
             bce, network=best.network, n=best.n
         )
-    shown = {title: found for title, found in shown.items() if found}
+    shown = {what: found for what, found in shown.items() if found}
     yield (
         'What we advise instead (`network="auto"`, `TrainConfig.recommended()`), means over seeds, '
         "with the range where there are several:"
@@ -135,10 +123,8 @@ def _ours(results: list[Result]) -> Iterator[str]:
     yield "| | " + " | ".join(f"{t} ({len(found)})" for t, found in shown.items()) + " |"
     yield "|---|" + "---|" * len(shown)
     for metric in mine[0].metrics():
-        name, _, parameter = metric.partition("[")
-        if name in WORDS:
-            title = f"{WORDS[name]}, {parameter[:-1]}" if parameter else WORDS[name]
-            yield f"| {title} | " + " | ".join(_range(r, metric) for r in shown.values()) + " |"
+        if (words := title(metric)) is not None:
+            yield f"| {words} | " + " | ".join(_range(r, metric) for r in shown.values()) + " |"
     yield ""
 
 

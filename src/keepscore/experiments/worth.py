@@ -8,17 +8,11 @@ from dataclasses import dataclass
 from keepscore.evaluation.equivalence import Equivalence, equivalence
 from keepscore.experiments.cases import find_case
 from keepscore.experiments.results import Result, find
+from keepscore.experiments.words import title
 from keepscore.models import build
 
-# Metric -> label; names with "[" stand for one metric a parameter.
-LABELS = {
-    "bce": "test BCE",
-    "score_mse[": "score error², ",
-    "rmse_near": "differences, near",
-    "rmse_far": "differences, far",
-    "lrt_mse": "LRT statistic",
-    "mle_mse[": "MLE error², ",
-}
+# Metrics that have an equivalence: times, coverage and volume do not.
+COMPARED = ("bce", "score_mse", "rmse_near", "rmse_far", "lrt_mse", "mle_mse")
 LINEAR = ("bce",)  # has no natural zero: interpolated as it is
 
 
@@ -49,13 +43,12 @@ def worth_table(results: list[Result]) -> list[Worth]:
 
 
 def _labelled(result: Result) -> Iterator[tuple[str, str]]:
-    """Metrics that have an equivalence (times, coverage and volume do not), and words for them."""
+    """Metrics that have an equivalence, and words for them."""
     names = build(find_case(result.cell.case).model).space.names
-    for key, label in LABELS.items():
-        if key.endswith("["):
-            yield from ((f"{key}{name}]", label + name) for name in names)
-        else:
-            yield key, label
+    for key in COMPARED:
+        of_each = (f"{key}[{name}]" for name in names)
+        for metric in of_each if key in ("score_mse", "mle_mse") else (key,):
+            yield metric, title(metric) or metric
 
 
 def _one(bce: list[Result], sizes: Sequence[int], asa: list[Result], metric: str) -> Equivalence:

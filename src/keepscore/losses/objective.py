@@ -35,7 +35,8 @@ class ASA:
     network_score: how the network's own score is computed; "autodiff" and "forward" are exact,
     "finite-difference" is the paper's. A value of alpha is taken every `update_every` batches and
     averaged over the last `history` of them with weights that fall by e in `decay` batches.
-    per_parameter: one alpha for each parameter instead of one for all.
+    per_parameter: one alpha for each parameter instead of one for all. The defaults are the
+    paper's; `ASA.recommended()` is what we advise.
     """
 
     network_score: str = "autodiff"
@@ -53,6 +54,11 @@ class ASA:
         require_count(self.negatives, "negatives")
         if not self.decay > 0:
             raise DomainError(f"decay must be positive (in batches); got {self.decay!r}.")
+
+    @classmethod
+    def recommended(cls, **changes: Any) -> ASA:
+        """One alpha for each parameter (docs/decisions.md 19)."""
+        return cls(**{"per_parameter": True, **changes})
 
     @property
     def uses_scores(self) -> bool:

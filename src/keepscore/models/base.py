@@ -80,7 +80,8 @@ class Model(Protocol):
     @property
     def structure(self) -> str | None:
         """What networks may rely on: "markov" (x is (T, K), a time-homogeneous chain),
-        "stationary-field" (x is a regular grid, likelihood quadratic in x), or None."""
+        "stationary-field" (x is a regular grid, the likelihood a function of a quadratic form of
+        x), "gaussian-field" (the same, and the log-likelihood itself quadratic in x), or None."""
         ...
 
     def settings(self) -> dict[str, Any]: ...

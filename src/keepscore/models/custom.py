@@ -150,7 +150,7 @@ def from_functions(
     `simulate_with_joint_score(theta, rng) -> (x, joint score)` is for likelihoods nobody can
     compute: the score of everything drawn along the simulation, whose mean given x is the score.
     `declares` lists symmetries, and at most one structure networks may rely on ("markov",
-    "stationary-field"); `ks.check_model` tests both.
+    "gaussian-field", "stationary-field"); `ks.check_model` tests both.
     """
     model = FunctionModel(
         name=name,

@@ -42,6 +42,10 @@ class GaussianField(Field):
             fixed={"sigma2": 1.0},
         )
 
+    @property
+    def structure(self) -> str | None:
+        return "gaussian-field" if self.locations is None else None
+
     def _radial(self, values: Mapping[str, float], q: Floats) -> tuple[Floats, Floats, Floats]:
         return -0.5 * (self.size * np.log(2.0 * np.pi) + q), np.ones_like(q), np.zeros_like(q)
 

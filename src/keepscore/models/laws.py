@@ -8,7 +8,7 @@ With s = grad log p(x | theta) and x ~ p(. | theta):
     information Cov[s] + E[Hessian] = 0
     joint       E[joint score - s] = 0 and E[(joint score - s) s'] = 0
     symmetry    p(S x | T theta) = p(x | theta) for each declared map
-    structure   what a model declares about itself ("markov", "stationary-field") holds
+    structure   what a model declares about itself ("markov", "gaussian-field" ...) holds
 
 The first compares numbers and has a tolerance. `mean`, `ratio`, `information` and `joint` are
 tests on simulated data: each statistic is a mean that is zero if the law holds, studentised,
@@ -318,6 +318,7 @@ def _structure(model: Model, theta: Floats, rng: np.random.Generator) -> Iterato
         return
     checks: dict[str, Callable[[Model, Floats, np.random.Generator], float]] = {
         "markov": _markov_gap,
+        "gaussian-field": _quadratic_gap,
         "stationary-field": _elliptical_gap,
     }
     law = f"structure: {model.structure}"
@@ -344,6 +345,21 @@ def _markov_gap(model: Model, theta: Floats, rng: np.random.Generator) -> float:
         values.append(model.log_prob(theta, path))
     spread = np.ptp(np.stack(values), axis=0) / (1 + np.abs(values[0]))
     return float(np.max(spread))
+
+
+def _quadratic_gap(model: Model, theta: Floats, rng: np.random.Generator) -> float:
+    """log p(x) - log p(0) is a quadratic form q, the same for x and its mirror images: q(2 x) is
+    4 q(x), and q(x+y) + q(x-y) = 2 q(x) + 2 q(y)."""
+    x, y = model.simulate(theta, rng), model.simulate(theta, rng)
+    zero = model.log_prob(theta, np.zeros_like(x))
+
+    def q(field: NDArray[Any]) -> Floats:
+        return model.log_prob(theta, field) - zero
+
+    here, there = q(x), q(y)
+    pairs = [(q(2 * x), 4 * here), (q(x + y) + q(x - y), 2 * here + 2 * there)]
+    pairs += [(q(np.flip(x, axes)), here) for axes in ((1,), (2,))]
+    return max(float(np.max(np.abs(a - b) / (1 + np.abs(b)))) for a, b in pairs)
 
 
 def _elliptical_gap(model: Model, theta: Floats, rng: np.random.Generator) -> float:

@@ -8,6 +8,7 @@ from keepscore.networks.markov import MarkovNetwork
 from keepscore.networks.mlp import MLP
 from keepscore.networks.quadratic import QuadraticNetwork
 from keepscore.networks.sequence import SequenceNetwork
+from keepscore.networks.spectral import SpectralNetwork, TailedSpectralNetwork
 
 __all__ = [
     "FAMILIES",
@@ -19,6 +20,8 @@ __all__ = [
     "QuadraticNetwork",
     "Scaled",
     "SequenceNetwork",
+    "SpectralNetwork",
+    "TailedSpectralNetwork",
     "count_weights",
     "describe",
     "graph_network",

@@ -7,9 +7,14 @@ h(x, theta) = head(features(x), theta) estimates log p(x | theta) / p(x). Any Eq
 these two methods will do. Its JAX arrays are weights and are trained; NumPy arrays in it are
 constants and are not.
 
-A network whose head is linear in the features says so by `linear_head = True`. The features of a
-group of independent observations then add up, and a group costs one head, whatever its size. And it
-may say how x is to be scaled for it, by `x_scale`:
+A network may say more of itself. How to compute every pair at once, where that is cheaper than row
+by row (what depends on theta alone is then computed once for each theta):
+
+    table(features, theta)  (b, f), (m, d) -> (m, b)
+
+By `linear_head = True`, that its head is linear in the features. The features of a group of
+independent observations then add up, and a group costs one head, whatever its size. And by
+`x_scale`, how x is to be scaled for it:
 
     "entries"      each entry of x by its own mean and standard deviation; the default for vectors
     "states"       x is (T, ...), each entry of a state by its own at all times; for sequences
@@ -57,8 +62,27 @@ def count_weights(network: Any) -> int:
 
 def has_linear_head(network: Any) -> bool:
     """Whether the features of a group of observations may be summed before the head."""
-    inner = network.network if isinstance(network, Scaled) else network
-    return bool(getattr(inner, "linear_head", False))
+    return bool(getattr(_inner(network), "linear_head", False))
+
+
+def has_table(network: Any) -> bool:
+    """Whether the network computes every pair at once."""
+    return hasattr(_inner(network), "table")
+
+
+def _inner(network: Any) -> Any:
+    return network.network if isinstance(network, Scaled) else network
+
+
+def every_pair(network: Any, features: Any, theta: Any) -> Any:
+    """The head on each row of theta (m, d) with each row of features (b, f): (m, b)."""
+    if isinstance(network, Scaled):
+        return every_pair(network.network, features, network.scaled_theta(theta))
+    if hasattr(network, "table"):
+        return network.table(features, theta)
+    m, b = len(theta), len(features)
+    rows = jnp.broadcast_to(features, (m, *features.shape)).reshape(m * b, -1)
+    return network.head(rows, jnp.repeat(theta, b, axis=0)).reshape(m, b)
 
 
 def log_ratio(network: Network, theta: Float[Array, "b d"], x: Array) -> Float[Array, " b"]:
@@ -83,4 +107,7 @@ class Scaled(eqx.Module):
         return self.network.features((x - self.x_mean) / self.x_sd)
 
     def head(self, features: Float[Array, "b f"], theta: Float[Array, "b d"]) -> Float[Array, " b"]:
-        return self.network.head(features, (theta - self.theta_mean) / self.theta_sd)
+        return self.network.head(features, self.scaled_theta(theta))
+
+    def scaled_theta(self, theta: Float[Array, "b d"]) -> Float[Array, "b d"]:
+        return (theta - self.theta_mean) / self.theta_sd

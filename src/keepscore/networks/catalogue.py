@@ -5,7 +5,8 @@ A name is a size ("30k"), a family and a size ("mlp-30k"), or "auto".
     data declare               a size alone: the paper's    "auto": networks that know the process
     "markov", on a graph       sequence                     graph-10k
     "markov"                   sequence                     markov-10k
-    "stationary-field"         image                        quadratic-20k
+    "gaussian-field"           image                        spectral-5k
+    "stationary-field"         image                        tailed-5k
     nothing                    mlp                          mlp-30k
 
 A description is JSON: family, layer widths, x_shape, d and whether inputs are scaled. It holds no
@@ -33,8 +34,16 @@ from keepscore.errors import (
     ShapeError,
     unknown_name,
 )
-from keepscore.networks import graph, image, markov, mlp, quadratic, sequence
-from keepscore.networks.base import X_SCALES, Network, Scaled, is_weight
+from keepscore.networks import graph, image, markov, mlp, quadratic, sequence, spectral
+from keepscore.networks.base import (
+    X_SCALES,
+    Network,
+    Scaled,
+    every_pair,
+    has_linear_head,
+    has_table,
+    is_weight,
+)
 
 
 @dataclass(frozen=True)
@@ -51,11 +60,17 @@ FAMILIES: dict[str, Family] = {
     "mlp": Family(mlp.MLP, mlp.SIZES),
     "markov": Family(markov.MarkovNetwork, markov.SIZES),
     "quadratic": Family(quadratic.QuadraticNetwork, quadratic.SIZES),
+    "spectral": Family(spectral.SpectralNetwork, spectral.SIZES),
+    "tailed": Family(spectral.TailedSpectralNetwork, spectral.SIZES),
     "graph": Family(graph.GraphNetwork, graph.SIZES),
 }
 # By what the data declare: the family of a size alone, and what "auto" stands for.
-FAMILY_OF_STRUCTURE = {"markov": "sequence", "stationary-field": "image"}
-AUTO = {"markov": "markov-10k", "stationary-field": "quadratic-20k"}
+FAMILY_OF_STRUCTURE = {"markov": "sequence", "gaussian-field": "image", "stationary-field": "image"}
+AUTO = {
+    "markov": "markov-10k",
+    "gaussian-field": "spectral-5k",
+    "stationary-field": "tailed-5k",
+}
 AUTO_ON_GRAPH = "graph-10k"
 AUTO_OTHERWISE = "mlp-30k"
 LARGEST_WIDTH = 1 << 16
@@ -119,23 +134,41 @@ def require_network(network: Any, x_shape: Sequence[int], d: int) -> None:
             f"head(features, theta) must give (b,), one logit a row; "
             f"for b = {b} it gave {logits.shape}."
         )
-    own = type(network) not in {family.build for family in FAMILIES.values()}
-    if own and getattr(network, "linear_head", False):
-        _require_linear(network, features.shape[1], d)
+    if type(network) not in {family.build for family in FAMILIES.values()}:
+        _require_declarations(network, features.shape[1], d)
 
 
-def _require_linear(network: Any, width: int, d: int) -> None:
-    """A head that is not linear in the features would give wrong likelihoods of groups."""
-    rng = np.random.default_rng(0)
+def _require_declarations(network: Any, width: int, d: int) -> None:
+    """What a user's network says of its head is tried out: likelihoods of groups rely on it."""
+    rng, kind = np.random.default_rng(0), type(network).__name__
     one, two = jnp.asarray(rng.standard_normal((2, 8, width)), jnp.float32)
     theta = jnp.asarray(rng.standard_normal((8, d)), jnp.float32)
-    apart = network.head(one, theta) + network.head(two, theta)
-    gap = jnp.abs(network.head(one + two, theta) - apart).max()
-    if not gap <= 1e-3 * (1.0 + jnp.abs(apart).max()):
-        raise DomainError(
-            f"{type(network).__name__} declares linear_head = True, but its head is not linear in "
-            f"the features: head(f + g) and head(f) + head(g) differ by {float(gap):.3g}."
-        )
+    if has_linear_head(network):
+        apart = network.head(one, theta) + network.head(two, theta)
+        if gap := _gap(network.head(one + two, theta), apart):
+            raise DomainError(
+                f"{kind} declares linear_head = True, but its head is not linear in the features: "
+                f"head(f + g) and head(f) + head(g) differ by {gap:.3g}."
+            )
+    if has_table(network):
+        table = every_pair(network, one, theta)
+        if table.shape != (8, 8):
+            raise ShapeError(
+                f"table(features, theta) must give (m, b), one row for each theta; for 8 theta and "
+                f"8 rows of features {kind} gave {table.shape}."
+            )
+        each = jnp.stack([network.head(one, jnp.tile(t, (8, 1))) for t in theta])
+        if gap := _gap(table, each):
+            raise DomainError(
+                f"{kind} has a table(features, theta) that differs from head(features, theta) by "
+                f"{gap:.3g}; entry [i, j] is the head of theta[i] and features[j]."
+            )
+
+
+def _gap(got: Any, wanted: Any) -> float:
+    """The largest difference, or 0 if it is rounding."""
+    gap = jnp.abs(got - wanted).max()
+    return 0.0 if gap <= 1e-3 * (1.0 + jnp.abs(wanted).max()) else float(gap)
 
 
 def standardise(network: Any, x: np.ndarray, low: np.ndarray, high: np.ndarray) -> Scaled:

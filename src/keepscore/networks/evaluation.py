@@ -29,11 +29,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from keepscore.checks import Floats
-from keepscore.networks.base import has_linear_head, is_weight
+from keepscore.networks.base import every_pair, has_linear_head, has_table, is_weight
 from keepscore.networks.compilation import compiler_options
 
 X_ROWS = 256  # rows of x embedded at a time
 HEAD_ROWS = 8192  # pairs of x and theta through the head at a time
+TABLE_ROWS, TABLE_ENTRIES = 1024, 1 << 17  # the same for a table: theta, and pairs
 Arrays = tuple[Any, ...]
 
 
@@ -86,6 +87,7 @@ class Evaluator:
     def __init__(self, network: Any, members: int) -> None:
         self.structure, self.arrays = take_apart(network, members)
         self.members, self.linear = members, has_linear_head(network)
+        self.most = (TABLE_ROWS, TABLE_ENTRIES) if has_table(network) else (HEAD_ROWS, HEAD_ROWS)
 
     def features(self, x: NDArray[Any]) -> Any:
         """Features of x (g, n, *x_shape): (members, g, n, f)."""
@@ -139,13 +141,15 @@ class Evaluator:
         """Every group at every theta: (g, m)."""
         g, n = groups.shape[1:3]
         out = np.empty((g, len(theta)))
-        at_once = max(1, HEAD_ROWS // n)
+        most_theta, most_pairs = self.most
+        at_once = max(1, most_pairs // n)
         for of_group, size in pieces(g, at_once):
             # A last short tile of groups starts earlier instead of being padded.
             first = max(0, min(of_group.start, g - size))
             tile = groups if size >= g else groups[:, first : first + size]
             used = slice(of_group.start - first, of_group.stop - first)
-            for of_theta, count in pieces(len(theta), max(1, at_once // min(size, g)), fine=True):
+            thetas = min(most_theta, max(1, at_once // min(size, g)))
+            for of_theta, count in pieces(len(theta), thetas, fine=True):
                 rows = pad(np.asarray(theta[of_theta], np.float32), count)
                 found = np.asarray(_surface(self.structure, self.arrays, tile, rows))
                 kept = found[: of_theta.stop - of_theta.start, used]
@@ -203,6 +207,8 @@ def _summed_features(structure: Structure, arrays: Arrays, x: Any) -> Any:
 @_compiled
 def _pairs(structure: Structure, arrays: Arrays, groups: Any, theta: Any, group: Any) -> Any:
     def one_member(one: Any, f: Any) -> Any:
+        if has_table(one):  # one pass for theta, whatever n
+            return jax.vmap(partial(_at_one_theta, one))(theta, f[group])
         return _head(one, f[group], theta[:, None])
 
     return structure.each_member(arrays, one_member, groups)
@@ -210,8 +216,12 @@ def _pairs(structure: Structure, arrays: Arrays, groups: Any, theta: Any, group:
 
 @_compiled
 def _scores(structure: Structure, arrays: Arrays, groups: Any, theta: Any, group: Any) -> Any:
+    """Gradients observation by observation: sums over n are left to float64."""
+
     def one_member(one: Any, f: Any) -> Any:
-        # theta row by row before it is differentiated: sums over n are left to float64.
+        if has_table(one):
+            at = partial(_at_one_theta, one)
+            return jax.vmap(at)(theta, f[group]), jax.vmap(jax.jacfwd(at))(theta, f[group])
         rows = jnp.broadcast_to(theta[:, None], (*theta.shape[:1], f.shape[1], theta.shape[1]))
         value, pull = jax.vjp(lambda t: _head(one, f[group], t), rows)
         return value, pull(jnp.ones_like(value))[0]
@@ -220,10 +230,16 @@ def _scores(structure: Structure, arrays: Arrays, groups: Any, theta: Any, group
     return value.mean(axis=0), score.mean(axis=0)
 
 
+def _at_one_theta(one: Any, theta: Any, features: Any) -> Any:
+    """theta (d,) with features (n, f): (n,)."""
+    return every_pair(one, features, theta[None])[0]
+
+
 @_compiled
 def _surface(structure: Structure, arrays: Arrays, groups: Any, theta: Any) -> Any:
     def one_member(one: Any, f: Any) -> Any:
-        return _head(one, f[None], theta[:, None, None])
+        g, n, width = f.shape
+        return every_pair(one, f.reshape(g * n, width), theta).reshape(len(theta), g, n)
 
     return structure.each_member(arrays, one_member, groups).mean(axis=0)
 

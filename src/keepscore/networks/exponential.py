@@ -73,6 +73,11 @@ class ExponentialFamily(eqx.Module):
     def head(self, features: Float[Array, "b f"], theta: Float[Array, "b d"]) -> Float[Array, " b"]:
         return jnp.sum(features[:, :-1] * self.natural(theta), axis=1) + features[:, -1]
 
+    def table(
+        self, features: Float[Array, "b f"], theta: Float[Array, "m d"]
+    ) -> Float[Array, "m b"]:
+        return self.natural(theta) @ features[:, :-1].T + features[:, -1]
+
     def settings(self) -> dict[str, int | list[int]]:
         """Its share of a network's layer widths."""
         return {

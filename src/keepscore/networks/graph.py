@@ -90,6 +90,11 @@ class GraphNetwork(eqx.Module):
     def head(self, features: Float[Array, "b f"], theta: Float[Array, "b d"]) -> Float[Array, " b"]:
         return self.family.head(features, theta)
 
+    def table(
+        self, features: Float[Array, "b f"], theta: Float[Array, "m d"]
+    ) -> Float[Array, "m b"]:
+        return self.family.table(features, theta)
+
     def settings(self) -> dict[str, Any]:
         """Layer widths: with x_shape, d and the constant, all that the network is."""
         widths = {k: v for k, v in self.family.settings().items() if k != "statistics"}

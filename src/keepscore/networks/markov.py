@@ -76,6 +76,11 @@ class MarkovNetwork(eqx.Module):
     def head(self, features: Float[Array, "b f"], theta: Float[Array, "b d"]) -> Float[Array, " b"]:
         return self.family.head(features, theta)
 
+    def table(
+        self, features: Float[Array, "b f"], theta: Float[Array, "m d"]
+    ) -> Float[Array, "m b"]:
+        return self.family.table(features, theta)
+
     def settings(self) -> dict[str, Any]:
         """Layer widths: with x_shape and d, all that is needed to build the same network."""
         return {

@@ -117,15 +117,18 @@ class QuadraticNetwork(eqx.Module):
 
     def log_powers(self, x: Float[Array, "b H W"]) -> Float[Array, "b k"]:
         """log q."""
-        b, height, width = x.shape
-        across = (x.reshape(b * height, width) @ self.second.matrix().T).reshape(b, height, width)
-        return self.bands(jnp.einsum("ki,bij->bkj", self.first.matrix(), across) ** 2)
+        return self.bands(powers(self.first, self.second, x))
 
     def features(self, x: Float[Array, "b H W"]) -> Float[Array, "b f"]:
         return self.family.features(self.embedding(self.log_powers(x)))
 
     def head(self, features: Float[Array, "b f"], theta: Float[Array, "b d"]) -> Float[Array, " b"]:
         return self.family.head(features, theta)
+
+    def table(
+        self, features: Float[Array, "b f"], theta: Float[Array, "m d"]
+    ) -> Float[Array, "m b"]:
+        return self.family.table(features, theta)
 
     def settings(self) -> dict[str, Any]:
         """Layer widths: with x_shape and d, all that is needed to build the same network."""
@@ -134,6 +137,13 @@ class QuadraticNetwork(eqx.Module):
             "embedding": self.embedding.hidden(),
             **self.family.settings(),
         }
+
+
+def powers(first: Cosines, second: Cosines, x: Float[Array, "b H W"]) -> Float[Array, "b H W"]:
+    """y_ij^2."""
+    b, height, width = x.shape
+    across = (x.reshape(b * height, width) @ second.matrix().T).reshape(b, height, width)
+    return jnp.einsum("ki,bij->bkj", first.matrix(), across) ** 2
 
 
 def fold(n: int) -> np.ndarray:
@@ -157,8 +167,13 @@ def cosine_rows(n: int) -> np.ndarray:
 
 def bumps(n: int, bands: int) -> np.ndarray:
     """Log-weights (bands, n) of overlapping bands, evenly spread over log frequency, in the order
-    of the rows of `Cosines`: frequencies 0, 2, 4, ..., then 1, 3, ..."""
-    place = np.log1p(np.concatenate([np.arange(0, n, 2), np.arange(1, n, 2)]))
+    of the rows of `Cosines`."""
+    place = np.log1p(row_frequencies(n))
     centres = np.linspace(0.3, np.log(n), bands)
     width = (np.log(n) - 0.3) / max(bands - 1, 1)
     return -0.5 * ((place - centres[:, None]) / width) ** 2
+
+
+def row_frequencies(n: int) -> np.ndarray:
+    """Frequencies of the rows of `Cosines`: 0, 2, 4, ..., then 1, 3, ..."""
+    return np.concatenate([np.arange(0.0, n, 2), np.arange(1.0, n, 2)])

@@ -62,7 +62,8 @@ def train(
     graph they live on), a size of the paper's networks ("30k"), a family and size ("mlp-30k"), an
     Equinox module with features(x) and head(features, theta), or a function of a JAX key that makes
     one.
-    loss: ASA() (default, needs scores) or BCE(). config: a `TrainConfig`.
+    loss: BCE(), ASA() (the paper's) or ASA.recommended() (default); ASA needs scores. config: a
+    `TrainConfig`.
     path: folder for checkpoints, history and the surrogate. A run found there is continued exactly
     where it was (or its result returned if it had finished), unless resume=False.
     progress: show a bar; by default only on a terminal. monitor: pairs from `ks.simulate` whose BCE
@@ -70,7 +71,7 @@ def train(
 
     SIGTERM writes a checkpoint and raises `Interrupted`, which exits with code 75.
     """
-    loss = ASA() if loss is None else loss
+    loss = ASA.recommended() if loss is None else loss
     config = TrainConfig() if config is None else config
     _require_kinds(loss, config)
     rows, held = _rows(data, validation, loss, config)
