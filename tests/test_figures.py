@@ -96,6 +96,17 @@ def test_an_arrow_goes_from_bce_to_asa():
     assert labels == ["N = 100", "N = 300 (BCE only)", "marker: BCE, arrow head: ASA"]
 
 
+@pytest.mark.parametrize("columns", [1, 2, 3])
+def test_the_legend_of_an_arrow_plot_stays_inside(columns):
+    arrows = [Arrow("30K", n, Estimate(2.0, 0.1), Estimate(1.0, 0.1)) for n in (30_000, 100_000)]
+    arrows += [Arrow("30K", n, Estimate(2.0, 0.1), None) for n in (300_000, 1_000_000)]
+    figure = arrow_plot([ArrowPanel("a", arrows)] * columns, ["30K"])
+    figure.canvas.draw()
+    box = figure.legends[0].get_window_extent()
+    assert box.x0 >= 0
+    assert box.x1 <= figure.bbox.width
+
+
 def test_sizes_are_told_apart_without_colour():
     sizes = [30_000, 100_000, 300_000, 1_000_000]
     assert len({colour_of(n, sizes) for n in sizes}) == 4

@@ -59,7 +59,8 @@ def arrow_plot(metrics: Sequence[ArrowPanel], lanes: Sequence[str], columns: int
             _draw(ax, panel, lanes, sizes)
         for ax in axes[len(metrics) :]:
             ax.set_axis_off()
-        figure.legend(handles=_legend(sizes, metrics), loc="outside lower center", ncols=8)
+        wide = {1: 1, 2: 3}.get(columns, 8)  # entries in a row, without running over the edge
+        figure.legend(handles=_legend(sizes, metrics), loc="outside lower center", ncols=wide)
     return figure
 
 

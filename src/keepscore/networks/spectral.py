@@ -3,7 +3,7 @@
     y           = U x V'                               cosine transforms, as in `quadratic`
     q(x, theta) = sum_ij y_ij^2 exp(-l_ij(theta))      l_ij: log-variance of the coefficient y_ij
     g(x, theta) = -q/2 - sum_ij l_ij/2 + c                               Gaussian, c of theta
-    g(x, theta) = -(n + nu)/2 log(1 + q/nu) - sum_ij l_ij/2 + c          tailed, nu and c of theta
+    g(x, theta) = -(n + nu)/2 log((nu + q)/(nu + n)) - sum_ij l_ij/2 + c     tailed, nu of theta too
     h(x, theta) = g - log p(x)                         p(x) by quadrature, as in `exponential`
 
 If the transform made the coefficients independent, g would be the log-density itself: of a Gaussian
@@ -134,9 +134,13 @@ class TailedSpectralNetwork(SpectralNetwork):
     scalars: ClassVar = 2  # c and log nu
 
     def radial(self, q: Array, scalars: Array) -> Array:
-        """-(n + nu)/2 log(1 + q/nu); `scalars` (..., 1) is log nu, from its start."""
-        nu = jnp.exp(LOG_NU + scalars[..., 0])
-        return -0.5 * (len(self.level) + nu) * jnp.log1p(q / nu)
+        """-(n + nu)/2 log((nu + q)/(nu + n)); `scalars` (..., 1) is log nu, from its start.
+
+        Not log(1 + q/nu): that changes by n/2 when log nu does by 1, for all x alike, and c would
+        have to undo it to five digits. The rest of the normaliser is of the order of log nu.
+        """
+        n, nu = len(self.level), jnp.exp(LOG_NU + scalars[..., 0])
+        return -0.5 * (n + nu) * jnp.log1p((q - n) / (nu + n))
 
 
 def smooth_rows(n: int, modes: int) -> np.ndarray:
