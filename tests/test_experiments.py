@@ -30,6 +30,7 @@ from keepscore.experiments.cases import (
     Plan,
     find_cases,
     find_plan,
+    profile_of,
 )
 from keepscore.experiments.cell import run_cell
 from keepscore.experiments.claims import CLAIMS, judge
@@ -60,6 +61,14 @@ TIMES = ("seconds", "environment")
 
 
 # --- the configurations -------------------------------------------------------------------------
+
+
+def test_results_tell_which_profile_made_them():
+    for profile in ("smoke", "laptop", "committed", "paper"):
+        plan = find_plan("sis", profile)
+        assert profile_of("sis", plan.cells("sis"), plan.settings()) == profile
+    smoke, paper = find_plan("sis", "smoke"), find_plan("sis", "paper")
+    assert profile_of("sis", paper.cells("sis"), smoke.settings()) is None
 
 
 def test_the_paper_has_28_cells_a_case():

@@ -12,7 +12,7 @@ run (network size, number of simulations N, loss, seed) and how large the tests 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -207,6 +207,16 @@ def find_plan(case: str, profile: str) -> Plan:
     if profile not in PROFILES:
         raise unknown_name("profile", profile, PROFILES)
     return PROFILES[profile][find_case(case).name]
+
+
+def profile_of(case: str, cells: Iterable[Cell], settings: Mapping[str, Any]) -> str | None:
+    """The shortest profile that runs all these cells with these settings."""
+    wanted, found = set(cells), {}
+    for name in PROFILES:
+        plan = find_plan(case, name)
+        if plan.settings() == settings and wanted <= set(plan.cells(case)):
+            found[name] = len(plan.cells(case))
+    return min(found, key=lambda name: found[name], default=None)
 
 
 def find_cases(name: str) -> tuple[str, ...]:

@@ -160,8 +160,7 @@ class Evaluator:
         """Of one group at one theta (d,), as a scalar in JAX, for samplers that trace."""
 
         def one_member(one: Any, f: Any) -> Any:
-            row = jnp.asarray(theta, jnp.float32)
-            return one.head(f, jnp.broadcast_to(row, (f.shape[0], *row.shape))).sum()
+            return _at_one_theta(one, jnp.asarray(theta, jnp.float32), f).sum()
 
         return self.structure.each_member(self.arrays, one_member, groups[:, group]).mean()
 

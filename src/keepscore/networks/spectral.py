@@ -14,8 +14,7 @@ changes with theta,
     l_ij(theta) = level_ij + sum_r a_ri c_rj w_r(theta).
 
 The Gaussian form is linear in the powers y_ij^2, so the features of a group add up. The tailed one
-has it as a limit, but a network that must learn that nu is infinite does so badly: on Gaussian
-fields it was seven times worse far from the truth. So there are two.
+has it as a limit, and on Gaussian fields comes close to it; but every observation counts by itself.
 """
 
 from __future__ import annotations

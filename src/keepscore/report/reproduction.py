@@ -16,7 +16,7 @@ import numpy as np
 
 from keepscore.errors import MissingError
 from keepscore.evaluation.estimate import Estimate as Measured
-from keepscore.experiments.cases import CASES, OURS, Case
+from keepscore.experiments.cases import CASES, OURS, Case, profile_of
 from keepscore.experiments.claims import CLAIMS, judge
 from keepscore.experiments.results import Result, find, load_exact, load_results
 from keepscore.figures.reproduction import case_figures, shown_network
@@ -74,13 +74,15 @@ def reproduction_content(path: str | Path, case: str, created: str = "") -> Repo
     chosen.sort(key=lambda r: (r.cell.network == OURS, r.cell.n, r.cell.loss != "bce"))
     labels = {_label(r): r for r in chosen}
     settings = results[0].content["settings"]
+    found = profile_of(case, (r.cell for r in results), settings)
+    profile = "" if found is None else f" --profile {found}"
     return ReportContent(
         title=f"Reproduction: {study.title}",
         subtitle=f"{len(results)} trained networks; in numbers, the paper's network of size "
         f"{network.upper()}, trained on N simulations without scores (BCE) and with (ASA)",
         created=created,
         methods=(*labels, EXACT),
-        commands=(f"keepscore reproduce {case} --out {folder}",),
+        commands=(f"keepscore reproduce {case}{profile} --out {folder}",),
         findings=tuple(_findings(results)),
         warnings=tuple(_unfinished(study, results)),
         scorecard=tuple(_rows(labels, exact)),
