@@ -39,7 +39,8 @@ def equivalence_plot(rows: Sequence[EquivalenceRow], title: str = "") -> Figure:
     lanes = list(dict.fromkeys(row.lane for row in rows))
     sizes = sorted({row.found.n for row in rows})
     with styled():
-        figure, axs = panels(len(lanes), width=3.0, height=0.9 + 0.36 * len(metrics))
+        names = 1.8 / len(lanes)  # inches for the metrics' names, on the left
+        figure, axs = panels(len(lanes), width=3.0 + names, height=0.9 + 0.36 * len(metrics))
         ends = [e for row in rows for e in (row.found.factor, *row.found.interval) if e]
         left, right = min(0.7, *ends) * 0.8, max(3.0, *ends) * 1.6
         for ax, lane in zip(axs, lanes, strict=True):
