@@ -323,23 +323,27 @@ def test_verdicts_follow_the_results(tmp_path):
     invent(tmp_path / "bad", gain=0.5, cases=("sis",), examples=False)
     invent(tmp_path / "great", gain=40.0, cases=("sis",), examples=False)
     good, bad, great = (verdicts(tmp_path / k) for k in ("good", "bad", "great"))
-    for key in (
-        "improves",
-        "scores",
-        "worth",
-        "cheaper",
-        "coverage",
-        "volume",
-        "estimates",
-        "null",
-    ):
-        assert good[key] == "same", key
-    keys = ("improves", "scores", "worth", "coverage", "volume", "estimates", "null")
+    keys = ("improves", "scores", "worth", "volume", "estimates", "null")
     assert {key: good[key] for key in keys} == dict.fromkeys(keys, "same")
     assert {key: bad[key] for key in keys} == dict.fromkeys(keys, "not seen")
+    # A gain of 4 closes less than half of the gap to the exact coverage, one of 40 more.
+    assert [k["coverage"] for k in (bad, good, great)] == ["not seen", "partly", "same"]
     assert good["cheaper"] == "same"
     assert great["worth"] == "better"
     assert set(verdicts(tmp_path / "nothing").values()) == {"not yet run"}
+
+
+def test_a_coverage_that_is_merely_higher_is_not_repaired(tmp_path):
+    invent(tmp_path, gain=40.0, cases=("sis",), examples=False)
+    assert verdicts(tmp_path)["coverage"] == "same"
+    for file in (tmp_path / "sis").glob("*-asa-*.json"):
+        without = tmp_path / "sis" / file.name.replace("-asa-", "-bce-")
+        if without.exists():
+            content = read_json(file)
+            before = read_json(without)["etest"]["metrics"]["coverage"]["value"]
+            content["etest"]["metrics"]["coverage"]["value"] = before + 0.001
+            file.write_text(json.dumps(content))
+    assert verdicts(tmp_path)["coverage"] == "not seen"
 
 
 def test_equivalence_of_an_invented_gain_is_found(tmp_path):
