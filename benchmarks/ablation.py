@@ -10,7 +10,8 @@ The L-test: test BCE, its excess over the Bayes optimum, the RMSE of log-ratio d
 near), and the score's mean squared error over its variance.
 
 The recipe was chosen on SIS and Gaussian fields. Student-t fields and the Ornstein-Uhlenbeck
-process of the tutorial were not looked at for that; they show whether it holds elsewhere.
+process of the tutorial were not looked at for that; they show whether it holds elsewhere. (The
+tailed spectral network was made with Student-t fields in view, seed 0.)
 
 CPU seconds are of the whole training, compilation included; on a busy machine they say more than
 the clock, which is written down too. A finished row is one small file in results/ablation, and is

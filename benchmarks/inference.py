@@ -91,7 +91,7 @@ def _surrogates(model: SIS, quick: bool) -> dict[str, Any]:
     paper, ours = ks.TrainConfig.paper("sis", **short), ks.TrainConfig.recommended(**short)
     return {
         "30k": ks.train(data, held, network="30k", loss=ks.ASA(), config=paper),
-        "default": ks.train(data, held, loss=ks.ASA(), config=ours),
+        "default": ks.train(data, held, config=ours),
     }
 
 

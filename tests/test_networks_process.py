@@ -286,7 +286,11 @@ def test_every_size_is_rebuilt_from_its_description(family):
 
 @pytest.mark.parametrize(
     ("family", "structure"),
-    [("markov", "markov"), pytest.param("spectral", "stationary-field", marks=pytest.mark.slow)],
+    [
+        ("markov", "markov"),
+        ("spectral", "gaussian-field"),
+        pytest.param("tailed", "stationary-field", marks=pytest.mark.slow),
+    ],
 )
 def test_training_takes_auto_and_its_surrogate_is_saved_and_loaded(family, structure, tmp_path):
     shape, _ = CASES[family]

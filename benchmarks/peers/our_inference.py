@@ -29,7 +29,7 @@ def start(settings: dict[str, Any]) -> Round:
     paper = short_config(settings["our_epochs"])
     surrogate = ks.train(data, network="30k", loss=ks.BCE(), config=paper)
     recipe = ks.TrainConfig.recommended(min_epochs=settings["our_epochs"])
-    default = ks.train(data, loss=ks.ASA(), config=recipe)
+    default = ks.train(data, config=recipe)
     theta = grid(settings["side"])
 
     def play(**often: float) -> dict[str, Any]:

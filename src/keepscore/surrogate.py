@@ -99,7 +99,8 @@ class Surrogate:
         """Log-likelihood of iid observations (n, *x_shape), or of g groups (g, n, *x_shape).
 
         The observations are embedded here, once; every theta after that costs the head only. Logits
-        are float32, their sums over a group float64. A surface of many theta (some hundreds, two
+        are float32, their sums over a group float64 (where features of a group are summed instead,
+        the sum is rounded to float32). A surface of many theta (some hundreds, two
         parameters) is interpolated between Chebyshev points wherever the error is estimated to be
         below 0.001 (numerics/chebyshev.py; an estimate, no bound); interpolate=False sends every
         theta through the head.

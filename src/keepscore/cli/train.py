@@ -75,14 +75,13 @@ def train(
     }
     changes: dict[str, Any] = {k: v for k, v in given.items() if v is not None}
     settings = _settings(preset, {**changes, "seed": seed})
-    objective: ASA | BCE = BCE(negatives=negatives)
-    if loss == "asa":
-        objective = ASA(per_parameter=preset == RECOMMENDED, negatives=negatives)
+    scores = ASA.recommended if preset == RECOMMENDED else ASA
+    make = scores if loss == "asa" else BCE
     surrogate = run_training(
         open_dataset(dataset),
         validation=None if validation is None else open_dataset(validation),
         network=network,
-        loss=objective,
+        loss=make(negatives=negatives),
         config=settings,
         path=out,
     )

@@ -61,8 +61,7 @@ class ExponentialFamily(eqx.Module):
         self, statistics: int, d: int, natural: Sequence[int], nodes: int, rng: Source
     ) -> None:
         self.natural = Layers([d, *natural, statistics], rng)
-        self.nodes = jnp.asarray(HALF_WIDTH * (2 * even_cover(nodes, d) - 1), jnp.float32)
-        self.log_weights = jnp.full(nodes, -np.log(nodes), jnp.float32)
+        self.nodes, self.log_weights = starting_nodes(nodes, d)
 
     def features(self, statistics: Float[Array, "b r"]) -> Float[Array, "b f"]:
         """S and -log p(x), side by side."""
@@ -85,6 +84,12 @@ class ExponentialFamily(eqx.Module):
             "natural": self.natural.hidden(),
             "nodes": self.nodes.shape[0],
         }
+
+
+def starting_nodes(m: int, d: int) -> tuple[Float[Array, "m d"], Float[Array, " m"]]:
+    """Nodes that cover the standardised box evenly, and logs of their equal weights."""
+    nodes = jnp.asarray(HALF_WIDTH * (2 * even_cover(m, d) - 1), jnp.float32)
+    return nodes, jnp.full(m, -np.log(m), jnp.float32)
 
 
 def even_cover(m: int, d: int) -> np.ndarray:

@@ -29,7 +29,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from keepscore.errors import ShapeError
-from keepscore.networks.exponential import HALF_WIDTH, Layers, even_cover
+from keepscore.networks.exponential import Layers, starting_nodes
 from keepscore.networks.layers import Source
 from keepscore.networks.quadratic import Cosines, powers, row_frequencies
 
@@ -79,8 +79,7 @@ class SpectralNetwork(eqx.Module):
         self.along_first = jnp.asarray(np.repeat(a, modes, axis=0), jnp.float32)
         self.along_second = jnp.asarray(np.tile(c, (modes, 1)), jnp.float32)
         self.natural = Layers([d, *natural, modes**2 + self.scalars], rng)
-        self.nodes = jnp.asarray(HALF_WIDTH * (2 * even_cover(nodes, d) - 1), jnp.float32)
-        self.log_weights = jnp.full(nodes, -np.log(nodes), jnp.float32)
+        self.nodes, self.log_weights = starting_nodes(nodes, d)
 
     def features(self, x: Float[Array, "b H W"]) -> Float[Array, "b f"]:
         """Powers, 1 and -log p(x), side by side; the 1 counts the observations of a group."""
