@@ -20,6 +20,7 @@ from keepscore.errors import (
 )
 from keepscore.networks import catalogue
 from keepscore.networks.layers import Conv1d, ConvPool, Head, Linear
+from keepscore.networks.winograd import pooled_channels
 
 KEY = jax.random.key(0)
 RNG = np.random.default_rng(0)
@@ -81,9 +82,36 @@ def test_convolution_in_time_as_a_matrix_product_equals_lax_conv():
 
 @pytest.mark.parametrize("inputs", [3, 1])
 def test_convolution_with_pooling_as_matrix_products_equals_lax_conv(inputs):
-    """One input goes by windows, several by patches; height and width differ on purpose."""
+    """One input goes by windows, several by Winograd; height and width differ on purpose."""
     layer, z = ConvPool(inputs, 4, RNG), normal(10, 5, 14, inputs)
     _same_map(layer.as_products, layer.by_convolution, z)
+
+
+def test_winograds_scheme_keeps_the_accuracy_of_float32():
+    """Its sums and differences cost a digit at most: against float64, at the paper's channels."""
+    rng = np.random.default_rng(5)
+    z, weight, bias = rng.normal(size=(10, 8, 10, 80)), rng.normal(size=(3, 3, 80, 80)), np.ones(80)
+    patches = np.lib.stride_tricks.sliding_window_view(z, (3, 3), axis=(0, 2))
+    y = np.maximum(np.einsum("hbwcij,ijco->hbwo", patches, weight) + bias, 0)
+    expected = y.reshape(4, 2, 8, 4, 2, 80).mean(axis=(1, 4))
+    found = pooled_channels(*(jnp.asarray(a, jnp.float32) for a in (z, weight, bias)))
+    np.testing.assert_allclose(found, expected, atol=3e-6 * np.abs(expected).max())
+
+
+@pytest.mark.parametrize("inputs", [3, 1])
+def test_convolution_with_pooling_can_be_differentiated_twice(inputs):
+    """The backward passes are our own; autodiff of them, against autodiff of `lax.conv` twice."""
+    layer, z = ConvPool(inputs, 4, RNG), normal(6, 2, 6, inputs)
+
+    def second(name):
+        def slope(layer):
+            return jax.grad(lambda z: jnp.sum(jnp.sin(getattr(layer, name)(z))))(z)
+
+        return eqx.filter_jit(eqx.filter_grad(lambda layer: jnp.sum(slope(layer) ** 2)))(layer)
+
+    mine, theirs = second("as_products"), second("by_convolution")
+    np.testing.assert_allclose(mine.weight, theirs.weight, rtol=1e-4, atol=1e-4)
+    np.testing.assert_allclose(mine.bias, theirs.bias, rtol=1e-4, atol=1e-4)
 
 
 def _same_map(one, other, z):

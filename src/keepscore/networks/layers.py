@@ -7,8 +7,8 @@
     Head        Join and Linear layers with SiLU between them, to one logit
 
 All weights are uniform on (-1, 1) / sqrt(fan in), as `torch.nn.Linear` and `torch.nn.Conv2d` draw
-theirs. On XLA's CPU backend the gradient of `lax.conv` is slow; there a convolution is a matrix
-product with patches (shifted slices side by side). On an accelerator it is `lax.conv`.
+theirs. On XLA's CPU backend the gradient of `lax.conv` is slow; there a convolution is written as
+matrix products (in time: with shifted slices side by side). On an accelerator it is `lax.conv`.
 """
 
 from __future__ import annotations
@@ -21,7 +21,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from keepscore.networks.pooling import pooled_patches, pooled_windows
+from keepscore.networks.pooling import pooled_windows
+from keepscore.networks.winograd import pooled_channels
 
 silu = jax.nn.silu
 
@@ -151,9 +152,8 @@ class ConvPool(eqx.Module):
     """3 x 3 valid convolution, ReLU, 2 x 2 average: (2h+2, b, 2w+2, inputs) -> (h, b, w, outputs).
 
     Rows of the field lead, for the same reason as time does in Conv1d.
-    With many inputs the product with 3 x 3 patches is the work. With one input (the field itself)
-    writing and averaging its large output is; then a row is the 4 x 4 patch one pooled place sees,
-    and the matrix holds the kernel at the four places of the window, side by side.
+    With many inputs the multiplications are the work, and `winograd.py` saves more than half of
+    them. With one (the field itself) writing and averaging the large output is: `pooling.py`.
     """
 
     weight: Float[Array, "3 3 inputs outputs"]
@@ -167,7 +167,7 @@ class ConvPool(eqx.Module):
         return self.as_products(z) if as_matrix_product() else self.by_convolution(z)
 
     def as_products(self, z: Float[Array, "H b W inputs"]) -> Float[Array, "h b w outputs"]:
-        pooled = pooled_windows if z.shape[-1] == 1 else pooled_patches
+        pooled = pooled_windows if z.shape[-1] == 1 else pooled_channels
         return pooled(z, self.weight, self.bias)
 
     def by_convolution(self, z: Float[Array, "H b W inputs"]) -> Float[Array, "h b w outputs"]:
