@@ -15,6 +15,7 @@ from keepscore.data.provenance import environment
 from keepscore.evaluation import etest, ltest
 from keepscore.evaluation.estimate import stratified_mean
 from keepscore.experiments.cases import OURS, Cell, Plan
+from keepscore.experiments.course import course, epochs_of
 from keepscore.experiments.examples import example_data
 from keepscore.experiments.inputs import Workspace, example_group, example_surface
 from keepscore.experiments.results import EXACT, FORMAT, Result, write_record, write_result
@@ -101,24 +102,16 @@ def write_exact(case: str, plan: Plan, path: Path) -> None:
 
 
 def training_summary(history: Any) -> dict[str, Any]:
-    """Times and the course of a run. A step's time is the median over epochs but the first, which
-    also compiles; totals are all seconds of training, without validation and loading. The curve is
-    the BCE of the same test pairs after each epoch."""
-    start = next(r for r in history if r["event"] == "start")
-    epochs = [r for r in history if r["event"] == "epoch"]
-    best = epochs[-1]["best_epoch"]
+    """The course of a run and its times: all seconds of training, without validation and loading.
+    The curve is the BCE of the same test pairs after each epoch."""
+    found, epochs = course(history), epochs_of(history)
+    best = found["best_epoch"]
     seconds = np.cumsum([r["seconds"] for r in epochs])
-    steps = [r["ms_per_step"] for r in epochs]
     return {
-        "epochs": len(epochs),
-        "best_epoch": best,
-        "weights": start["weights"],
-        "batches": epochs[-1]["batches"],
-        "seconds_per_step": float(np.median(steps[1:] or steps)) / 1e3,
+        **found,
         "seconds_total": float(seconds[-1]),
         "seconds_to_best": float(seconds[best - 1]),
         "best_validation_bce": min(r["validation_bce"] for r in epochs),
-        "alpha": [round(float(r["alpha"]), 6) for r in epochs if "alpha" in r],
         "curve": {
             "of": "test",
             "seconds": np.round(seconds, 3).tolist(),

@@ -37,6 +37,7 @@ from keepscore.checks import Floats
 from keepscore.data import Dataset, simulate
 from keepscore.errors import KeepscoreWarning, MismatchError, unknown_name
 from keepscore.evaluation.estimate import Estimate, mean, root_mean_square, stratified_mean
+from keepscore.experiments.course import course, epochs_of
 from keepscore.experiments.results import FORMAT, write_record
 from keepscore.files import make_folder, read_json
 from keepscore.inference import confidence_set, local_coverage
@@ -147,7 +148,8 @@ def run_training(training: str, plan: LargePlan, folder: Path) -> dict[str, Any]
         config=TrainConfig.recommended(symmetries=False, seed=plan.seed, **_epochs(plan)),
         path=work / training,
     )
-    course = _course(surrogate.history)
+    found = course(surrogate.history)
+    validation = [round(float(r["validation_bce"]), 5) for r in epochs_of(surrogate.history)]
     rate = _simulation_rate(model)
     return {
         "format": FORMAT,
@@ -160,11 +162,10 @@ def run_training(training: str, plan: LargePlan, folder: Path) -> dict[str, Any]
             **_losses(surrogate, model, plan, work),
             **_inference(surrogate, model, plan),
         },
-        "course": course,
-        # A step's median time, so that a busy moment of the machine does not count.
+        "course": {**found, "validation_bce": validation},
         "seconds": {
             "simulate": round(n / rate, 2),
-            "train": round(course["seconds_per_step"] * course["batches"], 2),
+            "train": round(found["seconds_per_step"] * found["batches"], 2),
         },
         "paths_per_second": round(rate),
     }
@@ -190,21 +191,6 @@ def summary(results: Mapping[str, Mapping[str, Any]]) -> str:
         padded = [cell.rjust(width) for cell, width in zip(cells, others, strict=True)]
         lines.append("  ".join([label.ljust(first), *padded]))
     return "\n".join(lines)
-
-
-def _course(history: Any) -> dict[str, Any]:
-    """Of a training: epochs, steps, the median time of a step (the first epoch also compiles)."""
-    epochs = [record for record in history if record["event"] == "epoch"]
-    steps = [record["ms_per_step"] for record in epochs]
-    return {
-        "weights": next(r["weights"] for r in history if r["event"] == "start"),
-        "epochs": len(epochs),
-        "best_epoch": epochs[-1]["best_epoch"],
-        "batches": epochs[-1]["batches"],
-        "seconds_per_step": float(np.median(steps[1:] or steps)) / 1e3,
-        "validation_bce": [round(float(r["validation_bce"]), 5) for r in epochs],
-        "alpha": [round(float(r["alpha"]), 6) for r in epochs if "alpha" in r],
-    }
 
 
 def paired_differences(plan: LargePlan, folder: Path) -> dict[str, dict[str, Any]]:
