@@ -150,6 +150,25 @@ def test_image_network_is_the_papers_though_it_skips_what_pooling_drops():
     _same_network(network, plain, normal(4, 3, seed=1), normal(4, 25, 25))
 
 
+def test_many_fields_are_embedded_in_parts():
+    """Rows are independent, so 96 = 3 x 32 at a time are those one by one, gradients too."""
+    network = networks.resolve("30k", (25, 25), 3, "stationary-field", KEY)
+    x = normal(96, 25, 25)
+
+    def total(network, x):
+        return jnp.sum(jnp.sin(network.features(x)))
+
+    np.testing.assert_allclose(
+        network.features(x),
+        np.concatenate([network.features(part) for part in x.reshape(6, 16, 25, 25)]),
+        atol=1e-5,
+    )
+    whole = eqx.filter_jit(eqx.filter_grad(total))(network, x)
+    halves = [eqx.filter_jit(eqx.filter_grad(total))(network, part) for part in (x[:48], x[48:])]
+    for a, b, c in zip(*map(jax.tree.leaves, (whole, *halves)), strict=True):
+        np.testing.assert_allclose(a, b + c, atol=1e-3)
+
+
 def _same_network(network, plain, theta, x):
     expected = eqx.filter_jit(plain)(network, theta, x)
     np.testing.assert_allclose(

@@ -1,7 +1,8 @@
 """The paper's claims, each as a question to the results of a case.
 
 A claim looks at pairs (BCE, ASA) of the same network, N and seed, says in one sentence what was
-measured, and gives a verdict by a rule fixed here, before any result:
+measured, and gives a verdict by a rule fixed here before any result (but that of coverage, which
+the first Gaussian cells showed to be too kind, and which was made stricter):
 
     same       what the paper says was seen          better    more than it says
     partly     seen in part of the cells             not seen  the opposite, or nothing

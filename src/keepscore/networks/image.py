@@ -13,11 +13,12 @@ from collections.abc import Sequence
 from typing import Any, ClassVar
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from keepscore.errors import ShapeError
-from keepscore.networks.layers import ConvPool, Head, Source
+from keepscore.networks.layers import ConvPool, Head, Source, as_matrix_product
 from keepscore.networks.sequence import hidden_widths
 
 SIZES: dict[str, dict[str, tuple[int, ...]]] = {
@@ -26,6 +27,9 @@ SIZES: dict[str, dict[str, tuple[int, ...]]] = {
     "300k": {"channels": (128, 128, 108), "hidden": (128, 80, 64)},
     "1m": {"channels": (256, 256, 136), "hidden": (256, 176, 96)},
 }
+# On a CPU, more fields than a batch are embedded so many at a time: the layers' arrays then stay in
+# its cache, which saves a third of the time.
+LARGEST_BATCH, IN_CACHE = 64, 32
 
 
 def places_left(side: int, layers: int) -> int:
@@ -75,6 +79,12 @@ class ImageNetwork(eqx.Module):
         self.joint = Head(left[0] * left[1] * widths[-1], d, hidden, rng)
 
     def features(self, x: Float[Array, "b H W"]) -> Float[Array, "b f"]:
+        if as_matrix_product() and len(x) > LARGEST_BATCH and len(x) % IN_CACHE == 0:
+            parts = jax.lax.map(self._embed, x.reshape(-1, IN_CACHE, *x.shape[1:]))
+            return parts.reshape(len(x), -1)
+        return self._embed(x)
+
+    def _embed(self, x: Float[Array, "b H W"]) -> Float[Array, "b f"]:
         z = jnp.swapaxes(x[:, : self.seen[0], : self.seen[1], None], 0, 1)
         for convolution in self.convolutions:
             z = convolution(z)
