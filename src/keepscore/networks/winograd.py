@@ -15,22 +15,23 @@ channels) and U (channels, outputs). Backward the same three matrices act transp
 
     dM = A dy A^T,   dU = V^T dM,   dV = dM U^T
 
-The sums are written out, one array an entry: stacked, XLA would copy them first. So is the backward
-pass, since autodiff's is slow here (the sums behind dz are repeated by each of their readers). It
-can be differentiated again in reverse; forward mode cannot pass through, and need not: theta enters
-after the convolutions.
+The sums are written out, since as products with such small matrices they would be slow. So is the
+backward pass: in autodiff's the sums behind dz are repeated by each of their readers. It can be
+differentiated again in reverse; forward mode cannot pass through, and need not: theta enters after
+the convolutions.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float
 
-Grid = Sequence[Sequence[Any]]
+G = np.array([[1, 0, 0], [0.5, 0.5, 0.5], [0.5, -0.5, 0.5], [0, 0, 1]], np.float32)
+KERNEL = np.kron(G, G)  # g -> G g G^T, both flattened
 
 
 def _window(a: Any, b: Any, c: Any, d: Any) -> tuple[Any, ...]:
@@ -43,16 +44,6 @@ def _window_back(p: Any, q: Any, r: Any, s: Any) -> tuple[Any, ...]:
     return p, q - r + s, q + r - p, -s
 
 
-def _kernel(a: Any, b: Any, c: Any) -> tuple[Any, ...]:
-    """G."""
-    return a, (a + b + c) / 2, (a - b + c) / 2, c
-
-
-def _kernel_back(p: Any, q: Any, r: Any, s: Any) -> tuple[Any, ...]:
-    """G^T."""
-    return p + (q + r) / 2, (q - r) / 2, (q + r) / 2 + s
-
-
 def _outputs(p: Any, q: Any, r: Any, s: Any) -> tuple[Any, ...]:
     """A^T."""
     return p + q + r, q - r - s
@@ -61,31 +52,6 @@ def _outputs(p: Any, q: Any, r: Any, s: Any) -> tuple[Any, ...]:
 def _outputs_back(a: Any, b: Any) -> tuple[Any, ...]:
     """A."""
     return a, a + b, a - b, -b
-
-
-def _both(transform: Callable[..., tuple[Any, ...]], grid: Grid) -> Grid:
-    """T X T^T: along the columns, then along the rows of a small matrix of arrays."""
-    by_row = [transform(*row) for row in grid]
-    by_column = [transform(*column) for column in zip(*by_row, strict=True)]
-    return list(zip(*by_column, strict=True))
-
-
-def _each(function: Callable[..., Any], *grids: Grid) -> Grid:
-    """A function of the entries in the same place."""
-    return [
-        [function(*entries) for entries in zip(*rows, strict=True)]
-        for rows in zip(*grids, strict=True)
-    ]
-
-
-def _total(grid: Grid) -> Any:
-    return sum(entry for row in grid for entry in row)
-
-
-def _place(parity: Array, h: int, w: int, i: int, j: int) -> Any:
-    """Entry (i, j) of every window: rows and columns i // 2, j // 2 on, of parity i % 2, j % 2."""
-    (di, pi), (dj, pj) = divmod(i, 2), divmod(j, 2)
-    return parity.at[di : di + h, pi, :, dj : dj + w, pj]
 
 
 @jax.custom_vjp
@@ -97,34 +63,49 @@ def pooled_channels(
 
 
 def _forward(z: Any, weight: Any, bias: Any) -> Any:
-    height, b, width, c = z.shape
-    h, w = height // 2 - 1, width // 2 - 1
-    parity = z.reshape(h + 1, 2, b, w + 1, 2, c)
-    window = [[_place(parity, h, w, i, j).get() for j in range(4)] for i in range(4)]
-    v = _each(lambda entry: entry.reshape(-1, c), _both(_window, window))
-    u = _both(_kernel, [[weight[i, j] for j in range(3)] for i in range(3)])
-    y = _each(lambda entry: entry + bias, _both(_outputs, _each(jnp.matmul, v, u)))
-    out = _total(_each(jax.nn.relu, y)) / 4
-    return out.reshape(h, b, w, -1), (v, u, y)
+    h, w, (c, o) = z.shape[0] // 2 - 1, z.shape[2] // 2 - 1, weight.shape[2:]
+    v = _of_windows(z).reshape(16, -1, c)
+    u = (KERNEL @ weight.reshape(9, c * o)).reshape(16, c, o)
+    m = jnp.matmul(v, u).reshape(4, 4, -1, o)
+    y = [entry + bias for row in _outputs(*m) for entry in _outputs(*row)]
+    out = (jax.nn.relu(y[0]) + jax.nn.relu(y[1]) + jax.nn.relu(y[2]) + jax.nn.relu(y[3])) / 4
+    return out.reshape(h, -1, w, o), (v, u, y)
 
 
 def _backward(kept: Any, d_out: Any) -> Any:
     v, u, y = kept
     h, b, w, o = d_out.shape
-    c = v[0][0].shape[-1]
-    of_window = d_out.reshape(-1, o) / 4
-    dy = _each(lambda entry: jnp.where(entry > 0, of_window, 0), y)
-    dm = _both(_outputs_back, dy)
-    du = _each(lambda one, other: one.T @ other, v, dm)
-    dv = _each(lambda one, other: (one @ other.T).reshape(h, b, w, c), dm, u)
-    d_window = _both(_window_back, dv)
-    dz = jnp.zeros((h + 1, 2, b, w + 1, 2, c), d_out.dtype)
-    for i in range(4):
-        for j in range(4):
-            dz = _place(dz, h, w, i, j).add(d_window[i][j])
-    d_weight = jnp.stack([jnp.stack(row) for row in _both(_kernel_back, du)])
-    d_bias = _total(_each(lambda entry: entry.sum(axis=0), dy))
-    return dz.reshape(2 * h + 2, b, 2 * w + 2, c), d_weight, d_bias
+    c = v.shape[2]
+    dy = [jnp.where(entry > 0, d_out.reshape(-1, o) / 4, 0) for entry in y]
+    rows = [jnp.stack(_outputs_back(*row)) for row in (dy[:2], dy[2:])]
+    dm = jnp.stack(_outputs_back(*rows)).reshape(16, -1, o)
+    du = jnp.einsum("knc,kno->kco", v, dm)
+    dv = jnp.einsum("kno,kco->knc", dm, u)
+    d_weight = (KERNEL.T @ du.reshape(16, c * o)).reshape(3, 3, c, o)
+    dz = _to_windows(dv.reshape(4, 4, h, b, w, c))
+    return dz, d_weight, dy[0].sum(0) + dy[1].sum(0) + dy[2].sum(0) + dy[3].sum(0)
+
+
+def _of_windows(z: Float[Array, "H b W c"]) -> Float[Array, "4 4 h b w c"]:
+    """B^T d B of every window. Entry i of a window is i // 2 pairs on, of parity i % 2."""
+    height, b, width, c = z.shape
+    rows = z.reshape(height // 2, 2, b, width, c)
+    along = jnp.stack(_window(rows[:-1, 0], rows[:-1, 1], rows[1:, 0], rows[1:, 1]))
+    cut = along.reshape(4, height // 2 - 1, b, width // 2, 2, c)
+    places = (cut[..., :-1, 0, :], cut[..., :-1, 1, :], cut[..., 1:, 0, :], cut[..., 1:, 1, :])
+    return jnp.stack(_window(*places), axis=1)
+
+
+def _to_windows(dv: Float[Array, "4 4 h b w c"]) -> Float[Array, "H b W c"]:
+    """Its transpose: windows overlap, and their parts of dz add up, in place."""
+    h, b, w, c = dv.shape[2:]
+    cut = jnp.zeros((4, h, b, w + 1, 2, c), dv.dtype)
+    for j, part in enumerate(_window_back(*jnp.moveaxis(dv, 1, 0))):
+        cut = cut.at[..., j // 2 : j // 2 + w, j % 2, :].add(part)
+    rows = jnp.zeros((h + 1, 2, b, 2 * w + 2, c), dv.dtype)
+    for i, part in enumerate(_window_back(*cut.reshape(4, h, b, 2 * w + 2, c))):
+        rows = rows.at[i // 2 : i // 2 + h, i % 2].add(part)
+    return rows.reshape(2 * h + 2, b, 2 * w + 2, c)
 
 
 pooled_channels.defvjp(_forward, _backward)
