@@ -5,6 +5,7 @@ import shutil
 import numpy as np
 import pytest
 from invented import NAMES, invent
+from matplotlib.figure import Figure
 
 from keepscore.errors import MissingError, UnknownNameError
 from keepscore.evaluation.equivalence import equivalence
@@ -15,7 +16,7 @@ from keepscore.figures.equivalence import EquivalenceRow, equivalence_plot
 from keepscore.figures.examples import epidemic, fields
 from keepscore.figures.null_cdf import NullSample, null_cdf
 from keepscore.figures.reproduction import figures_from
-from keepscore.figures.style import colour_of, marker_of, short
+from keepscore.figures.style import colour_of, decimal_log, marker_of, short
 from keepscore.figures.surfaces import SurfacePanel, surfaces
 from keepscore.figures.training_time import TrainingCurve, training_time
 
@@ -142,6 +143,24 @@ def test_surfaces_put_the_first_parameter_along_x():
     assert (np.ptp(image, axis=0) == 0).all()
     assert ax.get_xlabel() == "a"
     assert ax.get_ylabel() == "b"
+
+
+def test_surfaces_show_the_part_where_something_is_to_be_seen():
+    a, b = np.linspace(-1, 1, 41), np.linspace(0, 4, 41)
+    values = -200.0 * (a[:, None] - 0.5) ** 2 - np.zeros(41)  # 2 x 13.8 x 3 / 400 = 0.1 = 0.32^2
+    figure = surfaces([SurfacePanel("exact", values, (0.5, 2.0))], (a, b), ("a", "b"))
+    low, high = figure.axes[0].get_xlim()
+    assert 0.0 < low < 0.5 < high < 1.0
+    assert figure.axes[0].get_ylim() == pytest.approx((-0.05, 4.05))
+
+
+def test_a_short_logarithmic_axis_has_more_than_one_label():
+    figure = Figure()
+    ax = figure.subplots()
+    ax.set_ylim(0.09, 0.15)
+    decimal_log(ax)
+    ticks = [tick for tick in ax.get_yticks() if 0.09 <= tick <= 0.15]
+    assert len(ticks) >= 3
 
 
 def test_equivalence_beyond_the_runs_points_outward():

@@ -14,7 +14,7 @@ import matplotlib as mpl
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
+from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter
 
 BLUE, ORANGE, GREEN, RED = "#0072B2", "#E69F00", "#009E73", "#D55E00"
 PURPLE, SKY, GREY, INK = "#CC79A7", "#56B4E9", "#767676", "#222222"
@@ -82,6 +82,7 @@ def decimal_log(ax: Axes, axis: str = "y") -> None:
     span = np.inf if ends[0] <= 0 else ends[1] / ends[0]
     # Enough labels to read a value between two of them, whatever the span.
     subs = (1.0,) if span > 200 else (1.0, 2.0, 5.0) if span > 3 else tuple(np.arange(1.0, 10.0))
-    target.set_major_locator(LogLocator(base=10, subs=subs))
+    few = MaxNLocator(5) if span < 2 else LogLocator(base=10, subs=subs)
+    target.set_major_locator(few)
     target.set_major_formatter(FuncFormatter(lambda v, _: f"{v:g}"))
     target.set_minor_formatter(NullFormatter())

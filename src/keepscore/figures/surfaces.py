@@ -37,6 +37,7 @@ def surfaces(
     first, second = (np.asarray(a, dtype=float) for a in axes)
     cuts = [float(stats.chi2.ppf(p, 2)) for p in LEVELS]
     deepest = 3 * cuts[-1]
+    near = np.min([-2 * np.asarray(p.values, dtype=float).T for p in panels_], axis=0) < deepest
     with styled():
         figure, axs = panels(len(panels_), width=2.9, height=3.1)
         image: Any = None
@@ -63,6 +64,8 @@ def surfaces(
             if truth is not None:
                 ax.plot(*np.asarray(truth), "X", color=RED, markersize=8, markeredgecolor="white")
             ax.set(title=panel.title, xlabel=names[0])
+            ax.set(xlim=_of_interest(first, near.any(axis=0)))
+            ax.set(ylim=_of_interest(second, near.any(axis=1)))
         axs[0].set_ylabel(names[1])
         figure.colorbar(image, ax=axs, label="2 (max - log-likelihood)", extend="max", shrink=0.9)
         figure.legend(handles=_markers(truth, exact_mle), loc="outside lower center", ncols=3)
@@ -70,6 +73,14 @@ def surfaces(
             held = ", ".join(f"{name} = {value:g}" for name, value in fixed.items())
             figure.suptitle(f"held at its true value: {held}", fontsize=8)
     return figure
+
+
+def _of_interest(axis: Any, near: Any) -> tuple[float, float]:
+    """The part of an axis where some surface is not at its deepest colour, with a little room."""
+    places = np.flatnonzero(near)
+    step = (axis[-1] - axis[0]) / (len(axis) - 1)
+    low, high = axis[places[[0, -1]]] if len(places) else axis[[0, -1]]
+    return max(axis[0], low - 2 * step) - step / 2, min(axis[-1], high + 2 * step) + step / 2
 
 
 def _markers(truth: ArrayLike | None, exact_mle: ArrayLike | None) -> list[object]:
