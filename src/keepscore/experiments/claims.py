@@ -141,7 +141,7 @@ def _worth(results: list[Result], pairs: list[Pair]) -> Finding:
         parts.append(f"by {words} {low:.3g}x to {high:.3g}x, median {middle:.3g}x{more}")
         every += factors
     # Of the middle, not the best; a factor beyond the largest run counts as that run.
-    usual = float(np.median(every))
+    usual = round(float(np.median(every)), 3)
     verdict = "better" if usual >= 10 else "same" if usual >= MUCH else "partly"
     return Finding(
         "; ".join(parts), verdict if usual > 1.5 else "not seen", _cells(of_paper(results))
