@@ -148,6 +148,13 @@ def _worth(results: list[Result], pairs: list[Pair]) -> Finding:
     )
 
 
+def _removed(pair: Pair) -> float:
+    """The share of BCE's excess that ASA removes: the difference of the two test BCE, on the same
+    pairs, rather than of two excesses, each measured on a small part of them."""
+    bce, asa = pair.values("bce")
+    return (bce - asa) / pair.bce.metric("bce_excess").value
+
+
 def _larger(results: list[Result], pairs: list[Pair]) -> Finding:
     order = CASES[pairs[0].asa.cell.case].networks
     sizes = sorted({order.index(p.asa.cell.network) for p in pairs})
@@ -156,7 +163,7 @@ def _larger(results: list[Result], pairs: list[Pair]) -> Finding:
 
     def gain(place: int) -> float:
         mine = [p for p in pairs if order.index(p.asa.cell.network) == place]
-        return float(np.median([1 - a / b for b, a in (p.values("bce_excess") for p in mine)]))
+        return float(np.median([_removed(p) for p in mine]))
 
     small, large = gain(sizes[0]), gain(sizes[-1])
     text = (
