@@ -142,10 +142,9 @@ def _worth(results: list[Result], pairs: list[Pair]) -> Finding:
         every += factors
     # Of the middle, not the best; a factor beyond the largest run counts as that run.
     usual = round(float(np.median(every)), 3)
-    verdict = "better" if usual >= 10 else "same" if usual >= MUCH else "partly"
-    return Finding(
-        "; ".join(parts), verdict if usual > 1.5 else "not seen", _cells(of_paper(results))
-    )
+    at_least = {"better": 10.0, "same": MUCH, "partly": 1.5}
+    verdict = next((word for word, bound in at_least.items() if usual >= bound), "not seen")
+    return Finding("; ".join(parts), verdict, _cells(of_paper(results)))
 
 
 def _removed(pair: Pair) -> float:

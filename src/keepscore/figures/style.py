@@ -82,7 +82,7 @@ def decimal_log(ax: Axes, axis: str = "y") -> None:
     span = np.inf if ends[0] <= 0 else ends[1] / ends[0]
     # Enough labels to read a value between two of them, whatever the span.
     subs = (1.0,) if span > 200 else (1.0, 2.0, 5.0) if span > 3 else tuple(np.arange(1.0, 10.0))
-    few = MaxNLocator(5, steps=[1, 2, 5, 10]) if span < 2 else LogLocator(base=10, subs=subs)
-    target.set_major_locator(few)
+    short = MaxNLocator(5, steps=[1, 2, 5, 10])  # less than a factor of two: as on a plain axis
+    target.set_major_locator(short if span < 2 else LogLocator(base=10, subs=subs))
     target.set_major_formatter(FuncFormatter(lambda v, _: f"{v:g}"))
     target.set_minor_formatter(NullFormatter())
