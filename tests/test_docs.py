@@ -1,6 +1,7 @@
 """The code in the documentation runs, and the tutorial's sets cover."""
 
 import importlib.util
+import re
 from pathlib import Path
 
 import numpy as np
@@ -98,6 +99,14 @@ def test_the_tutorials_sets_cover(recwarn):
     value, error = names["coverage"].overall("calibrated")
     assert abs(value - 0.95) < 3 * (error**2 + 0.95 * 0.05 / 1000) ** 0.5
     assert "calibrated" in text
+
+
+def test_files_the_pages_link_to_are_there():
+    pages_ = [ROOT / "README.md", *(ROOT / "docs").rglob("*.md"), ROOT / "benchmarks/README.md"]
+    links = [(p, link) for p in pages_ for link in re.findall(r"\]\(([^)#]+)", p.read_text())]
+    local = [(p, link) for p, link in links if "://" not in link]
+    assert len(local) > 60
+    assert [(str(p), link) for p, link in local if not (p.parent / link).exists()] == []
 
 
 def test_outputs_in_the_tutorial_were_filled_in():

@@ -88,6 +88,23 @@ def test_an_interval_open_above():
     json.dumps(found.to_dict(), allow_nan=False)
 
 
+def test_brief_says_the_same_in_a_table():
+    assert equivalence(CURVE, 30_000, [power_law(75_000)]).brief() == "2.5"
+    assert equivalence(CURVE, 30_000, [power_law(3_000_000)]).brief() == "> 33"
+    assert equivalence(CURVE, 30_000, [power_law(10_000)]).brief() == "≤ 1"
+    seeds = np.array([0.97, 1.0, 1.03])
+    noisy = {n: list(power_law(n) * seeds) for n in SIZES}
+
+    def of(simulations):
+        return equivalence(noisy, 100_000, list(power_law(simulations) * seeds)).brief()
+
+    inside = equivalence(noisy, 100_000, list(power_law(300_000) * seeds))
+    assert of(300_000) == "3 ({:.2g} to {:.2g})".format(*inside.interval)
+    assert of(950_000).endswith(" to > 10)")
+    assert of(30_000).startswith("0.3 (< 0.3 to ")
+    assert of(10_000_000) == "> 10 (> 10)"
+
+
 def test_time_factor():
     seconds = {n: [n / 1000] for n in SIZES}
     found = equivalence(

@@ -34,7 +34,7 @@ from keepscore.experiments.cases import (
 )
 from keepscore.experiments.cell import run_cell
 from keepscore.experiments.claims import CLAIMS, judge
-from keepscore.experiments.document import BEGIN, END, fill, results_section
+from keepscore.experiments.document import PARTS, cut, fill, sections
 from keepscore.experiments.inputs import plane
 from keepscore.experiments.results import (
     EXACT,
@@ -208,7 +208,7 @@ def test_figures_and_tables_of_a_smoke_run(smoke, tmp_path):
     assert len(frame) == 3
     assert frame["bce"].tolist() == [r.metric("bce").value for r in results["sis"]]
     assert len(summary_text(results["sis"]).splitlines()) == 4
-    assert "not yet run" not in results_section(path).split("## Claims")[1].split("\n")[5]
+    assert "not yet run" not in sections(path)["claims"].split("\n")[2]
 
 
 def test_a_second_run_does_nothing_and_a_deleted_cell_alone_is_redone(smoke):
@@ -360,13 +360,24 @@ def test_the_page_agrees_with_the_results():
     """docs/reproduction.md says what the files in results/ say; if not:
     python -m keepscore.experiments.document"""
     text = (ROOT / "docs" / "reproduction.md").read_text()
-    section = text.split(BEGIN)[1].split(END)[0].strip()
-    assert section == results_section(ROOT / "results").strip()
+    written = {part: cut(text, part, "page")[1] for part in PARTS}
+    assert written == sections(ROOT / "results")
+
+
+PAGE = """# Before
+<!-- claims: begin -->
+old
+<!-- claims: end -->
+between
+<!-- cells: begin -->
+<!-- cells: end -->
+after
+"""
 
 
 def test_the_page_is_filled_and_changes_with_a_number(tmp_path):
     page = tmp_path / "page.md"
-    page.write_text(f"# Before\n{BEGIN}\nold\n{END}\nafter\n")
+    page.write_text(PAGE)
     assert fill(tmp_path / "none", page)
     assert "not yet run" in page.read_text()
     invent(tmp_path / "results", cases=("sis",), examples=False)
@@ -374,7 +385,8 @@ def test_the_page_is_filled_and_changes_with_a_number(tmp_path):
     assert not fill(tmp_path / "results", page)
     text = page.read_text()
     assert text.startswith("# Before\n")
-    assert text.endswith(f"{END}\nafter\n")
+    assert "\nbetween\n" in text
+    assert text.endswith("<!-- cells: end -->\nafter\n")
     assert "47 cells" in text
     assert "ours, ASA, N = 30,000 (3)" in text
     file = cell_file(tmp_path / "results", Cell("sis", "3k", 30_000, "bce"))
@@ -386,9 +398,10 @@ def test_the_page_is_filled_and_changes_with_a_number(tmp_path):
 
 def test_a_page_without_markers_is_refused(tmp_path):
     page = tmp_path / "page.md"
-    page.write_text(f"{END}{BEGIN}")
-    with pytest.raises(FormatError, match="needs the line"):
+    page.write_text(PAGE.replace("cells: begin", "cells: end"))
+    with pytest.raises(FormatError, match="needs the line <!-- cells: begin -->"):
         fill(tmp_path, page)
+    assert "old" in page.read_text()  # nothing half-filled
     with pytest.raises(StorageError, match="Cannot read"):
         fill(tmp_path, tmp_path / "absent.md")
 

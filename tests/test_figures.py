@@ -171,6 +171,12 @@ def test_equivalence_beyond_the_runs_points_outward():
     markers = [line.get_marker() for line in ax.lines if line.get_marker() not in ("None", None)]
     assert markers == [">", "o"]
     assert [t.get_text() for t in ax.get_yticklabels()] == ["BCE", "RMSE"]
+    rows += [EquivalenceRow("BCE", lane, inside) for lane in ("10k", "30k")]
+    three = equivalence_plot(rows).axes
+    assert [ax.get_title() for ax in three] == ["network 3K", "network 10K", "network 30K", ""]
+    named = [any(t.get_text() for t in ax.get_yticklabels()) for ax in three[:3]]
+    assert named == [True, False, True]
+    assert not three[3].axison
 
 
 def test_example_data_of_every_model():

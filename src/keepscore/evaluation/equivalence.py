@@ -66,6 +66,17 @@ class Equivalence:
             text += f", {LEVEL:.0%} interval {below} to {above}"
         return text
 
+    def brief(self) -> str:
+        """For a table: "3.6 (2.8 to 4.5)", "> 10 (6.5 to > 10)", "> 10 (> 10)"."""
+        text = {"more": "> ", "fewer": "≤ ", None: ""}[self.beyond] + f"{self.factor:.2g}"
+        low, high = self.interval
+        if low is None or high is None:
+            return text
+        below = f"{'< ' if self.open_below else ''}{low:.2g}"
+        above = f"{'> ' if self.open_above else ''}{high:.2g}"
+        beyond = self.open_above and low == high  # no redrawn curve reaches it
+        return f"{text} ({above})" if beyond else f"{text} ({below} to {above})"
+
     def to_dict(self) -> dict[str, Any]:
         return {**asdict(self), "interval": list(self.interval)}
 

@@ -1,8 +1,9 @@
-"""docs/reproduction.md, filled from the cells' JSON between two markers.
+"""docs/reproduction.md, filled from the cells' JSON between markers.
 
     python -m keepscore.experiments.document [results [docs/reproduction.md]]
 
-Nothing between the markers is written by hand; a test compares the page with the results.
+A page has two parts that are not written by hand, `claims` and `cells`, each between a line
+<!-- claims: begin --> and a line <!-- claims: end -->; a test compares them with the results.
 """
 
 from __future__ import annotations
@@ -13,49 +14,71 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from keepscore.errors import FormatError, StorageError
+from keepscore.evaluation.equivalence import Equivalence
 from keepscore.experiments.cases import CASES, OURS
 from keepscore.experiments.claims import CLAIMS, judge, of_paper
 from keepscore.experiments.results import Result, find, load_exact, load_results, summary_columns
 from keepscore.experiments.words import title
-from keepscore.experiments.worth import worth_table
+from keepscore.experiments.worth import Worth, worth_table
 from keepscore.files import write_atomically
 
 COMPARED = "30k"  # the paper's network beside which ours is shown
-BEGIN, END = "<!-- results: begin -->", "<!-- results: end -->"
+PARTS = ("claims", "cells")
+WORTH = (
+    "What ASA at N is worth: N\\* / N, where BCE reaches the same with N\\* simulations "
+    "(in brackets: 95% interval over seeds; >: the largest BCE run does not reach it):"
+)
+TIME = "The time BCE trains on N\\* simulations, over the time of ASA on N:"
 
 
-def results_section(results: Path) -> str:
-    """The generated part of the page: claims, then equivalence and cells of each case."""
+def sections(results: Path) -> dict[str, str]:
+    """The generated parts of the page: the verdicts; then equivalence and cells of each case."""
     found = {case: load_results(results, case) for case in CASES}
-    return "\n".join([*_claims(found), *_cases(results, found)])
+    lines = {"claims": _claims(found), "cells": _cases(results, found)}
+    return {part: "\n".join(lines[part]).strip() for part in PARTS}
 
 
 def fill(results: Path, page: Path) -> bool:
-    """Put the section into the page; True if that changed it."""
+    """Put the parts into the page; True if that changed it."""
     try:
         text = page.read_text(encoding="utf-8")
     except OSError as error:
         raise StorageError(f"Cannot read {page}: {error.strerror}.") from error
-    if text.count(BEGIN) != 1 or text.count(END) != 1 or text.index(BEGIN) > text.index(END):
-        raise FormatError(f"{page} needs the line {BEGIN} once, and {END} once after it.")
-    before, rest = text.split(BEGIN)
-    after = rest.split(END)[1]
-    new = f"{before}{BEGIN}\n\n{results_section(results)}\n\n{END}{after}"
+    new = text
+    for part, content in sections(results).items():
+        before, _, after = cut(new, part, str(page))
+        new = f"{before}\n\n{content}\n\n{after}"
     if new != text:
         write_atomically(page, lambda file: file.write(new.encode()))
     return new != text
 
 
+def cut(text: str, part: str, name: str) -> tuple[str, str, str]:
+    """A page in three: up to a part's first marker, the part, from its last marker on."""
+    begin, end = f"<!-- {part}: begin -->", f"<!-- {part}: end -->"
+    if text.count(begin) != 1 or text.count(end) != 1 or text.index(begin) > text.index(end):
+        raise FormatError(f"{name} needs the line {begin} once, and {end} once after it.")
+    before, rest = text.split(begin)
+    content, after = rest.split(end)
+    return before + begin, content.strip(), end + after
+
+
 def _claims(found: dict[str, list[Result]]) -> Iterator[str]:
-    yield "## Claims"
+    """The verdicts at a glance, then what they rest on."""
+    judged = {(c, case): judge(c, results) for c in CLAIMS for case, results in found.items()}
+    yield "| Claim | " + " | ".join(CASES[case].title for case in found) + " |"
+    yield "|---|" + "---|" * len(found)
+    for claim in CLAIMS:
+        verdicts = (judged[claim, case].verdict for case in found)
+        yield f"| {claim.text} | " + " | ".join(verdicts) + " |"
+    yield ""
+    yield "What was measured:"
     yield ""
     yield "| Claim | Case | Measured here | Verdict | Cells |"
     yield "|---|---|---|---|---|"
-    for claim in CLAIMS:
-        for k, (case, results) in enumerate(found.items()):
-            finding = judge(claim, results)
-            text = claim.text if k == 0 else ""
-            yield f"| {text} | {case} | {finding.measured} | {finding.verdict} | {finding.cells} |"
+    for (claim, case), finding in judged.items():
+        text = claim.text if case == next(iter(found)) else ""
+        yield f"| {text} | {case} | {finding.measured} | {finding.verdict} | {finding.cells} |"
 
 
 def _cases(path: Path, found: dict[str, list[Result]]) -> Iterator[str]:
@@ -80,22 +103,34 @@ def _summary(path: Path, case: str, results: list[Result]) -> Iterator[str]:
             f"{coverage['se']:.3f} and have volume {volume['value']:.4g} on average."
         )
     yield ""
-    worth = worth_table(results)
-    if worth:
-        yield "What ASA at N is worth in BCE simulations, and the time those would train:"
-        yield ""
-        yield "| Network | N | Metric | Worth | Time |"
-        yield "|---|---|---|---|---|"
-        for w in worth:
-            time = "" if w.found.time_factor is None else f"{w.found.time_factor:.2g}x"
-            yield f"| {w.network} | {w.found.n:,} | {w.label} | {w.found} | {time} |"
-        yield ""
+    yield from _worth(worth_table(results))
     yield from _ours(results)
     columns = summary_columns(results)
     yield "| " + " | ".join(columns) + " |"
     yield "|" + "---|" * len(columns)
     for k in range(len(results)):
         yield "| " + " | ".join(values[k] for values in columns.values()) + " |"
+
+
+def _worth(table: list[Worth]) -> Iterator[str]:
+    """Two tables, a row a network and N, a column a metric: simulations, and time."""
+    if not table:
+        return
+    columns = dict.fromkeys(w.label for w in table)
+    for heading, text in ((WORTH, Equivalence.brief), (TIME, _time)):
+        yield heading
+        yield ""
+        yield "| network | N | " + " | ".join(columns) + " |"
+        yield "|" + "---|" * (2 + len(columns))
+        for network, n in dict.fromkeys((w.network, w.found.n) for w in table):
+            row = {w.label: text(w.found) for w in table if (w.network, w.found.n) == (network, n)}
+            yield f"| {network} | {n:,} | " + " | ".join(row[c] for c in columns) + " |"
+        yield ""
+
+
+def _time(found: Equivalence) -> str:
+    bound = {"more": "> ", "fewer": "≤ ", None: ""}[found.beyond]
+    return "" if found.time_factor is None else f"{bound}{found.time_factor:.2g}"
 
 
 def _ours(results: list[Result]) -> Iterator[str]:

@@ -22,6 +22,8 @@ from keepscore.figures.style import (
     styled,
 )
 
+COLUMNS = 2  # panels side by side, at most: more are too small to read on a page
+
 
 @dataclass(frozen=True)
 class EquivalenceRow:
@@ -39,11 +41,19 @@ def equivalence_plot(rows: Sequence[EquivalenceRow], title: str = "") -> Figure:
     lanes = list(dict.fromkeys(row.lane for row in rows))
     sizes = sorted({row.found.n for row in rows})
     with styled():
-        names = 1.8 / len(lanes)  # inches for the metrics' names, on the left
-        figure, axs = panels(len(lanes), width=3.0 + names, height=0.9 + 0.36 * len(metrics))
+        columns = min(COLUMNS, len(lanes))
+        names = 1.8 / columns  # inches for the metrics' names, on the left
+        figure, axs = panels(
+            columns,
+            rows=-(-len(lanes) // columns),
+            width=3.0 + names,
+            height=0.9 + 0.32 * len(metrics),
+        )
+        for ax in axs[len(lanes) :]:
+            ax.set_axis_off()
         ends = [e for row in rows for e in (row.found.factor, *row.found.interval) if e]
         left, right = min(0.7, *ends) * 0.8, max(3.0, *ends) * 1.6
-        for ax, lane in zip(axs, lanes, strict=True):
+        for k, (ax, lane) in enumerate(zip(axs, lanes, strict=False)):
             ax.axvline(1, color=INK, linewidth=0.8)
             for factor in (3, 10):
                 ax.axvline(factor, color=GREY, linewidth=0.9, linestyle=(0, (4, 3)))
@@ -53,7 +63,8 @@ def equivalence_plot(rows: Sequence[EquivalenceRow], title: str = "") -> Figure:
             ax.set_xlim(left, right)
             decimal_log(ax, "x")
             ax.set_ylim(len(metrics) - 0.4, -0.6)
-            ax.set_yticks(range(len(metrics)), metrics if lane == lanes[0] else [""] * len(metrics))
+            named = metrics if k % columns == 0 else [""] * len(metrics)
+            ax.set_yticks(range(len(metrics)), named)
             ax.tick_params(axis="y", length=0)
             ax.set(title=f"network {lane.upper()}", xlabel="BCE simulations per ASA simulation")
         handles = [
@@ -67,9 +78,13 @@ def equivalence_plot(rows: Sequence[EquivalenceRow], title: str = "") -> Figure:
             )
             for n in sizes
         ]
+        if any(row.found.beyond == "more" for row in rows):
+            handles.append(Line2D([], [], color=GREY, marker=">", linewidth=2.2, label="at least"))
+        if any(row.found.interval[0] is not None for row in rows):
+            handles.append(Line2D([], [], color=GREY, linewidth=1.0, label="95%, over seeds"))
         dashed = (0, (4, 3))
         handles.append(Line2D([], [], color=GREY, linestyle=dashed, label="3x, 10x (the paper's)"))
-        figure.legend(handles=handles, loc="outside lower center", ncols=len(handles))
+        figure.legend(handles=handles, loc="outside lower center", ncols=3)
         if title:
             figure.suptitle(title, fontsize=9.5)
     return figure
