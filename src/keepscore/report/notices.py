@@ -102,8 +102,9 @@ def _coverage(content: ReportContent) -> Iterator[Notice]:
             told = [f"{percent(e)} of the time with {m}" for m, e in surrogates.items()]
             yield Notice(
                 "serious" if gap > SERIOUS_GAP else "caution",
-                f"{sets} hold the truth too rarely: {'; '.join(told)}. They are too small. Use "
-                "calibrated sets (keepscore calibrate), or train with more simulations.",
+                f"{sets} hold the truth too rarely: {'; '.join(told)}. They are too small, or in "
+                "the wrong place. Use calibrated sets (keepscore calibrate), or train with more "
+                "simulations.",
             )
         if EXACT in low:
             yield Notice(
