@@ -62,6 +62,16 @@ def test_a_bump_in_the_curve_is_pooled():
     # Pooled level 2 is first reached at N = 2000, whatever the bump says.
     found = equivalence(curve, 1000, [2.0], scale="linear")
     assert found.simulations == pytest.approx(2000)
+    assert found.sooner is None
+
+
+def test_runs_that_disagree_are_said():
+    # Pooled level 3 is not reached with 2.5, though the smaller run alone has 2.
+    found = equivalence({1000: [2.0], 2000: [4.0]}, 1000, [2.5], scale="linear")
+    assert (found.beyond, found.sooner) == ("more", 1000)
+    assert "uncertain, BCE with 1,000 simulations reached it too" in str(found)
+    assert found.brief() == "> 2?"
+    assert equivalence({1000: [4.0], 2000: [2.0]}, 1000, [2.5], scale="linear").sooner is None
 
 
 def test_seeds_give_an_interval_that_covers():

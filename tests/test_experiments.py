@@ -93,8 +93,11 @@ def test_what_is_to_be_committed():
     }
     for case in ("gaussian", "student-t"):
         cells = find_plan(case, "committed").cells(case)
-        assert len([c for c in cells if c.network != OURS]) == 9
-        assert Cell(case, "30k", 300_000, "bce") in cells
+        first = [c for c in cells if c.network != OURS and not c.seed]
+        assert len(first) == 9
+        assert Cell(case, "30k", 300_000, "bce") in first
+        more = {(c.network, c.n, c.loss, c.seed) for c in cells if c.network != OURS and c.seed}
+        assert more == {("30k", 30_000, loss, seed) for loss in ("bce", "asa") for seed in (1, 2)}
 
 
 def test_what_we_advise_stands_beside_the_paper():
@@ -344,6 +347,19 @@ def test_a_coverage_that_is_merely_higher_is_not_repaired(tmp_path):
             content["etest"]["metrics"]["coverage"]["value"] = before + 0.001
             file.write_text(json.dumps(content))
     assert verdicts(tmp_path)["coverage"] == "not seen"
+
+
+@pytest.mark.parametrize(("more", "verdict"), [(0.03, "not seen"), (0.08, "same")])
+def test_a_gain_is_larger_only_beyond_the_noise_between_seeds(tmp_path, more, verdict):
+    invent(tmp_path, cases=("gaussian",), examples=False)
+    for file in (tmp_path / "gaussian").glob("*0k-*-asa-*.json"):
+        content = read_json(file)
+        before = read_json(file.with_name(file.name.replace("-asa-", "-bce-")))["ltest"]["metrics"]
+        share = 0.2 + (more if file.name.startswith("100k") else 0)
+        bce = before["bce"]["value"] - share * before["bce_excess"]["value"]
+        content["ltest"]["metrics"]["bce"]["value"] = bce
+        file.write_text(json.dumps(content))
+    assert verdicts(tmp_path, "gaussian")["larger"] == verdict
 
 
 def test_equivalence_of_an_invented_gain_is_found(tmp_path):

@@ -10,7 +10,8 @@ with m_BCE between the N that were run by interpolation: in log N and log m for 
 value is zero (a power law is a straight line there), in log N and m otherwise (`scale="linear"`).
 Runs are noisy, so m_BCE is first made non-increasing in N by isotonic regression of its means over
 seeds. N* is not extrapolated: beyond the largest run it is "more than", before the smallest "at
-most".
+most". Where a run with fewer than N* simulations is itself as good (its neighbours were worse, and
+the regression averages them), that is said: the runs disagree about N*.
 
 Uncertainty over seeds: every mean m(N) over r seeds is off by s / sqrt(r), s the standard deviation
 from seed to seed pooled over all cells that have several (on the scale of the interpolation). The
@@ -40,7 +41,8 @@ class Equivalence:
     """N* / N and its time, for one metric. `beyond` is "more" when BCE never reaches the value
     with its largest run (simulations and factor are then lower bounds), "fewer" when its smallest
     run is already as good (upper bounds), and None inside. Interval ends are None where unknown or
-    beyond the runs: `open_above`, `open_below` tell the second."""
+    beyond the runs: `open_above`, `open_below` tell the second. `sooner` is the smallest N below N*
+    whose own runs are as good, if there is one."""
 
     n: int
     value: float
@@ -53,6 +55,7 @@ class Equivalence:
     time_factor: float | None
     seeds: int
     largest: int
+    sooner: int | None = None
 
     def __str__(self) -> str:
         sign = {"more": "more than ", "fewer": "at most ", None: ""}[self.beyond]
@@ -64,11 +67,15 @@ class Equivalence:
             below = f"under {low:.3g}x" if self.open_below else f"{low:.3g}x"
             above = f"over {high:.3g}x" if self.open_above else f"{high:.3g}x"
             text += f", {LEVEL:.0%} interval {below} to {above}"
+        if self.sooner is not None:
+            text += f"; uncertain, BCE with {self.sooner:,} simulations reached it too"
         return text
 
     def brief(self) -> str:
-        """For a table: "3.6 (2.8 to 4.5)", "> 10 (6.5 to > 10)", "> 10 (> 10)"."""
+        """For a table: "3.6 (2.8 to 4.5)", "> 10 (6.5 to > 10)", "> 10 (> 10)"; "> 10?" where
+        the runs disagree."""
         text = {"more": "> ", "fewer": "≤ ", None: ""}[self.beyond] + f"{self.factor:.2g}"
+        text += "" if self.sooner is None else "?"
         low, high = self.interval
         if low is None or high is None:
             return text
@@ -114,11 +121,13 @@ def equivalence(
     if baseline_seconds is not None and seconds is not None:
         log_t = np.log([np.mean(baseline_seconds[int(k)]) for k in sizes])
         time_factor = math.exp(np.interp(log_n, np.log(sizes), log_t)) / float(np.mean(seconds))
+    simulations = math.exp(log_n)
+    as_good = sizes[(means <= reached) & (sizes < simulations * (1 - 1e-9))]
     return Equivalence(
         n=n,
         value=float(np.mean(values)),
-        simulations=math.exp(log_n),
-        factor=math.exp(log_n) / n,
+        simulations=simulations,
+        factor=simulations / n,
         beyond=beyond,
         interval=(ends[0], ends[1]),
         open_below=interval[1],
@@ -126,6 +135,7 @@ def equivalence(
         time_factor=time_factor,
         seeds=min(len(c) for c in [*curve, target]),
         largest=int(sizes[-1]),
+        sooner=int(as_good[0]) if len(as_good) else None,
     )
 
 

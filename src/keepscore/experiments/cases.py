@@ -156,6 +156,7 @@ def _smoke(network: str) -> tuple[Block, ...]:
 _OURS = Block((OURS,), (K30,), ("asa",), seeds=(0, 1, 2))
 _FIELDS_COMMITTED = (
     Block(("30k", "100k"), (K30, K100)),
+    Block(("30k",), (K30,), seeds=(1, 2)),
     Block(("30k",), (K300,), ("bce",)),
     _OURS,
 )

@@ -26,7 +26,8 @@ COMPARED = "30k"  # the paper's network beside which ours is shown
 PARTS = ("claims", "cells")
 WORTH = (
     "What ASA at N is worth: N\\* / N, where BCE reaches the same with N\\* simulations "
-    "(in brackets: 95% interval over seeds; >: the largest BCE run does not reach it):"
+    "(in brackets: 95% interval over seeds; >: the largest BCE run does not reach it; ?: the BCE "
+    "runs disagree, one with fewer simulations reaches it too):"
 )
 TIME = "The time BCE trains on N\\* simulations, over the time of ASA on N:"
 

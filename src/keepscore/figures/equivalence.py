@@ -82,6 +82,10 @@ def equivalence_plot(rows: Sequence[EquivalenceRow], title: str = "") -> Figure:
             handles.append(Line2D([], [], color=GREY, marker=">", linewidth=2.2, label="at least"))
         if any(row.found.interval[0] is not None for row in rows):
             handles.append(Line2D([], [], color=GREY, linewidth=1.0, label="95%, over seeds"))
+        if any(row.found.sooner is not None for row in rows):
+            hollow = Line2D([], [], color=GREY, marker="o", linestyle="none")
+            hollow.set(markerfacecolor="white", label="hollow: runs disagree")
+            handles.append(hollow)
         dashed = (0, (4, 3))
         handles.append(Line2D([], [], color=GREY, linestyle=dashed, label="3x, 10x (the paper's)"))
         figure.legend(handles=handles, loc="outside lower center", ncols=3)
@@ -100,6 +104,8 @@ def _point(
         ends = (left if found.open_below else low, right if found.open_above else high)
         ax.plot(ends, [y, y], color=colour, linewidth=1.0)
     beyond = {"more": ">", "fewer": "<"}.get(found.beyond or "")
-    ax.plot(found.factor, y, beyond or marker_of(found.n, sizes), color=colour, markersize=6)
+    inside = colour if found.sooner is None else "white"
+    marker = beyond or marker_of(found.n, sizes)
+    ax.plot(found.factor, y, marker, color=colour, markersize=6, markerfacecolor=inside, zorder=3)
     if beyond == ">":
         ax.plot([found.factor, np.sqrt(found.factor * right)], [y, y], color=colour, linewidth=2.2)
