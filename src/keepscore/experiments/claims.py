@@ -259,7 +259,7 @@ def _null(results: list[Result], pairs: list[Pair]) -> Finding:
 
 CLAIMS = (
     Claim("improves", "ASA improves the surrogate in nearly every configuration", _improves),
-    Claim("scores", "The network's own score comes much closer to the exact one", _scores),
+    Claim("scores", "The network's own score comes closer to the exact one", _scores),
     Claim("worth", "ASA is worth 3x to 10x as many simulations with BCE", _worth),
     Claim("larger", "The gain is larger for larger networks", _larger),
     Claim("cost", "ASA costs little: under 1.1x the time in some cases", _cost),
