@@ -89,6 +89,7 @@ def test_evaluate_and_report(session):
     card = json.loads((session / "asa" / "scorecard.json").read_text())
     assert card["ltest"] is not None
     assert card["etest"] is not None
+    assert (session / "asa" / "scorecard.png").read_bytes().startswith(b"\x89PNG")
     run("report", "asa", "--model", "mine:toy", "--out", "page.html", cwd=session)
     assert (session / "page.html").read_text().startswith("<!DOCTYPE html>")
 

@@ -1,6 +1,7 @@
 """The scorecard: text, JSON and pandas say the same, at every size, with and without likelihood."""
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -10,6 +11,7 @@ from test_etest import WideToy
 import keepscore as ks
 from keepscore.errors import MissingError, UnknownNameError
 from keepscore.evaluation.scorecard import SIZES
+from keepscore.figures.scorecard import scorecard_plot
 
 
 @pytest.fixture(scope="module")
@@ -74,6 +76,8 @@ def test_without_a_likelihood_there_is_no_etest():
     assert found.etest is None
     assert found.to_dict()["etest"] is None
     assert "not possible" in str(found)
+    with pytest.raises(MissingError, match="no E-test to draw"):
+        scorecard_plot(found)
 
 
 def test_sizes_grow_and_unknown_ones_are_named():
@@ -81,3 +85,43 @@ def test_sizes_grow_and_unknown_ones_are_named():
         assert np.all(np.diff([getattr(SIZES[s], key) for s in ("small", "medium", "paper")]) > 0)
     with pytest.raises(UnknownNameError, match="Did you mean 'small'"):
         ks.scorecard(Bent(WideToy()), WideToy(), size="smal")
+
+
+def test_the_picture_shows_every_group(card):
+    axes = scorecard_plot(card).axes
+    test, shown = card.etest, [ax for ax in axes if ax.axison]
+    assert [ax.get_xlabel().partition(" (")[0] for ax in shown] == [
+        "likelihood-ratio statistic",
+        "exact",
+        "mean",
+        "log sd",
+        "mean, exact",
+        "log sd, exact",
+    ]
+    null, statistics, coverage, _, estimates, _ = shown
+    assert [t.get_text() for t in null.get_legend().get_texts()] == [
+        "chi-square",
+        "exact",
+        "surrogate",
+    ]
+    assert np.sort(null.lines[2].get_xdata()[1:]) == pytest.approx(
+        np.sort(test.surrogate.statistic, axis=None)
+    )
+    groups = statistics.lines[1].get_xydata()
+    assert groups[:, 0] == pytest.approx(test.exact.statistic.ravel())
+    assert groups[:, 1] == pytest.approx(test.surrogate.statistic.ravel())
+    assert estimates.lines[1].get_ydata() == pytest.approx(test.surrogate.estimate[..., 0].ravel())
+    # The exact line first, then the surrogate's.
+    drawn = [container.lines[0].get_ydata() for container in coverage.containers]
+    for line, exact in zip(drawn, (True, False), strict=True):
+        assert line == pytest.approx([e.value for _, e in test.coverage_along("mean", exact)])
+
+
+def test_few_groups_far_off_are_counted_not_shown(card):
+    statistic = card.etest.surrogate.statistic.copy()
+    statistic[0, 0] = 1e4
+    inferences = replace(card.etest.surrogate, statistic=statistic)
+    ax = scorecard_plot(replace(card, etest=replace(card.etest, surrogate=inferences))).axes[1]
+    hidden = int(ax.get_xlabel().removeprefix("exact (").split()[0])
+    assert 1 <= hidden <= 0.02 * statistic.size + 1
+    assert ax.get_xlim()[1] < 100

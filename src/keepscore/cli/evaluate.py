@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+from typing import TYPE_CHECKING
+
 from keepscore.cli.settings import (
     CardSize,
     Config,
@@ -13,7 +16,10 @@ from keepscore.cli.settings import (
     record_command,
     show,
 )
-from keepscore.files import write_json
+from keepscore.files import write_atomically, write_json
+
+if TYPE_CHECKING:
+    from keepscore.evaluation.scorecard import Scorecard
 
 
 def evaluate(
@@ -27,6 +33,8 @@ def evaluate(
 ) -> None:
     """Compare a surrogate with the exact likelihood: losses, tests, sets, estimates.
 
+    Writes scorecard.json into the run's folder, and scorecard.png where there is a likelihood.
+
     Example: keepscore evaluate runs/sis/asa --size medium
     """
     from keepscore.cli.train import model_of
@@ -38,4 +46,15 @@ def evaluate(
     card = scorecard(surrogate, exact, size=size, seed=seed)
     record_command(run, "evaluate", {"model": model, "size": size, "seed": seed})
     write_json(run / "scorecard.json", card.to_dict())
-    show(card.to_dict(), f"{card}\n\nWritten to {run / 'scorecard.json'}", json)
+    written = [str(run / "scorecard.json")]
+    if card.etest is not None:
+        written.append(str(_picture(run / "scorecard.png", card)))
+    show(card.to_dict(), f"{card}\n\nWritten to {' and '.join(written)}", json)
+
+
+def _picture(path: Path, card: Scorecard) -> Path:
+    from keepscore.figures.scorecard import scorecard_plot
+
+    figure = scorecard_plot(card)
+    write_atomically(path, lambda file: figure.savefig(file, format="png", dpi=150))
+    return path

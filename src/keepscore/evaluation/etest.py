@@ -102,10 +102,11 @@ class ETest:
         """Share of the groups at each theta whose set holds it: (p,)."""
         return self.surrogate.covered.mean(axis=1)
 
-    def coverage_along(self, name: str) -> list[tuple[float, Estimate]]:
-        """Coverage at each grid value of one parameter, over all values of the others."""
+    def coverage_along(self, name: str, exact: bool = False) -> list[tuple[float, Estimate]]:
+        """Coverage at each grid value of one parameter, over all values of the others; of the
+        surrogate's sets, or of the exact likelihood's."""
         column = self.theta[:, self.space.index(name)]
-        covered = self.surrogate.covered.astype(float)
+        covered = (self.exact if exact else self.surrogate).covered.astype(float)
         return [(float(v), stratified_mean(covered[column == v])) for v in np.unique(column)]
 
     def rows(self) -> Iterator[tuple[str, Estimate]]:
