@@ -7,12 +7,14 @@ import signal
 import subprocess
 import sys
 import time
+import warnings
 
 import numpy as np
 import pytest
 from scipy import stats
 
 import keepscore as ks
+from keepscore.cli.app import main
 from keepscore.likelihood import Likelihood
 
 infer = importlib.import_module("keepscore.cli.infer")  # the package's own name is the command
@@ -117,7 +119,8 @@ def test_check_model(session):
     assert json.loads(verdict.stdout)["passed"] is True
 
 
-def test_help_has_examples():
+def test_help_has_examples(monkeypatch, capsys):
+    monkeypatch.setattr(warnings, "showwarning", warnings.showwarning)  # main sets its own
     for command in (
         "simulate",
         "train",
@@ -129,7 +132,10 @@ def test_help_has_examples():
         "worth",
         "report",
     ):
-        text = run(command, "--help", cwd=".").stdout
+        monkeypatch.setattr(sys, "argv", ["keepscore", command, "--help"])
+        with pytest.raises(SystemExit, match="0"):
+            main()
+        text = capsys.readouterr().out
         assert f"keepscore {command}" in " ".join(text.split()), command
     assert "0.1.0" in run("--version", cwd=".").stdout
 

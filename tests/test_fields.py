@@ -413,6 +413,24 @@ def test_other_number_types_give_the_same(field):
 
 
 @pytest.mark.parametrize("field", FIELDS)
+def test_nothing_is_computed_from_unset_memory(field, monkeypatch):
+    """Fresh memory may hold a signalling NaN, at which arithmetic warns, or raises if asked to."""
+    model = field(side=4)
+    theta = model.space.uniform(3, np.random.default_rng(0))
+    x = model.simulate(theta, np.random.default_rng(1))
+    expected = model.log_prob(theta, x)
+
+    def unset(like, **_):
+        array = np.zeros_like(like)
+        array.view(np.uint64)[...] = 0x7FF0_0000_0000_0001
+        return array
+
+    monkeypatch.setattr(np, "empty_like", unset)
+    with np.errstate(invalid="raise"):
+        np.testing.assert_array_equal(model.log_prob(theta, x), expected)
+
+
+@pytest.mark.parametrize("field", FIELDS)
 @pytest.mark.parametrize("places", [{"shape": (4, 3)}, {"locations": np.eye(2)}], ids=str)
 def test_empty_batches_give_empty_arrays(field, places):
     model = field(**places)

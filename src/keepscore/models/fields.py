@@ -218,7 +218,7 @@ class Field(ABC):
     ) -> tuple[Floats, Floats]:
         """log-likelihood (n,) and score (n, d) of group[i] at theta[i]; groups are (g, n, m_b)."""
         values, steps = self._values(theta)
-        value, score = np.empty(len(theta)), np.empty_like(theta)
+        value, score = np.empty(len(theta)), np.zeros_like(theta)
         for covariance, one, members in self._factorised(theta, values):
             z = covariance.whiten([u[group[members]] for u in coordinates])
             h, weight, slope = self._radial(one, _squared_norm(z))
