@@ -34,7 +34,7 @@ from keepscore.experiments.cases import (
 )
 from keepscore.experiments.cell import run_cell
 from keepscore.experiments.claims import CLAIMS, judge
-from keepscore.experiments.document import PARTS, cut, fill, sections
+from keepscore.experiments.document import cut, fill, sections
 from keepscore.experiments.inputs import plane
 from keepscore.experiments.results import (
     EXACT,
@@ -376,8 +376,8 @@ def test_the_page_agrees_with_the_results():
     """docs/reproduction.md says what the files in results/ say; if not:
     python -m keepscore.experiments.document"""
     text = (ROOT / "docs" / "reproduction.md").read_text()
-    written = {part: cut(text, part, "page")[1] for part in PARTS}
-    assert written == sections(ROOT / "results")
+    for part, content in sections(ROOT / "results").items():
+        assert cut(text, part, "page")[1] == content
 
 
 PAGE = """# Before

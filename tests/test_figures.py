@@ -16,6 +16,7 @@ from keepscore.figures.equivalence import EquivalenceRow, equivalence_plot
 from keepscore.figures.examples import epidemic, fields
 from keepscore.figures.null_cdf import NullSample, null_cdf
 from keepscore.figures.reproduction import figures_from
+from keepscore.figures.saving import save_figure
 from keepscore.figures.style import colour_of, decimal_log, marker_of, short
 from keepscore.figures.surfaces import SurfacePanel, surfaces
 from keepscore.figures.training_time import TrainingCurve, training_time
@@ -161,6 +162,16 @@ def test_a_short_logarithmic_axis_has_more_than_one_label():
     decimal_log(ax)
     ticks = [tick for tick in ax.get_yticks() if 0.09 <= tick <= 0.15]
     assert len(ticks) >= 3
+
+
+def test_a_figure_is_saved_in_the_format_its_name_says(tmp_path):
+    figure = Figure()
+    begins = {"svg": b"<?xml", "png": b"\x89PNG", "pdf": b"%PDF"}
+    for form, first in begins.items():
+        assert save_figure(figure, tmp_path / f"a.{form}").read_bytes().startswith(first)
+    with pytest.raises(UnknownNameError, match="figure format"):
+        save_figure(figure, tmp_path / "a.jpg")
+    assert len(list(tmp_path.iterdir())) == 3
 
 
 def test_equivalence_beyond_the_runs_points_outward():

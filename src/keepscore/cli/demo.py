@@ -12,7 +12,7 @@ import typer
 
 from keepscore.cli.settings import CardSize, Json, Seed, record_command, show
 from keepscore.errors import DomainError, KeepscoreWarning, unknown_name
-from keepscore.files import make_folder, write_atomically, write_json
+from keepscore.files import make_folder, write_json
 
 if TYPE_CHECKING:
     from keepscore.losses import Loss
@@ -184,6 +184,7 @@ def _content(
 
 def _picture(surfaces: Any, path: Path) -> None:
     """The first group's surfaces side by side, with everybody's maximum and the truth."""
+    from keepscore.figures.saving import save_figure
     from keepscore.figures.surfaces import SurfacePanel
     from keepscore.figures.surfaces import surfaces as draw
     from keepscore.report import EXACT
@@ -193,7 +194,7 @@ def _picture(surfaces: Any, path: Path) -> None:
     exact = next(s.mle for s in group.surfaces if s.method == EXACT)
     axes, names = [a.values for a in surfaces.axes], [a.name for a in surfaces.axes]
     figure = draw(panels, axes, names, truth=group.truth, exact_mle=exact)
-    write_atomically(path, lambda file: figure.savefig(file, format="png", dpi=170))
+    save_figure(figure, path, dpi=170)
 
 
 def _posterior_by_nuts(method: str, like: Any, seed: int) -> list[Any]:

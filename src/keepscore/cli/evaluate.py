@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import TYPE_CHECKING
-
 from keepscore.cli.settings import (
     CardSize,
     Config,
@@ -16,10 +13,7 @@ from keepscore.cli.settings import (
     record_command,
     show,
 )
-from keepscore.files import write_atomically, write_json
-
-if TYPE_CHECKING:
-    from keepscore.evaluation.scorecard import Scorecard
+from keepscore.files import write_json
 
 
 def evaluate(
@@ -39,6 +33,8 @@ def evaluate(
     """
     from keepscore.cli.train import model_of
     from keepscore.evaluation import scorecard
+    from keepscore.figures.saving import save_figure
+    from keepscore.figures.scorecard import scorecard_plot
     from keepscore.surrogate import load
 
     surrogate = load(run)
@@ -46,15 +42,7 @@ def evaluate(
     card = scorecard(surrogate, exact, size=size, seed=seed)
     record_command(run, "evaluate", {"model": model, "size": size, "seed": seed})
     write_json(run / "scorecard.json", card.to_dict())
-    written = [str(run / "scorecard.json")]
+    written = f"{run / 'scorecard.json'}"
     if card.etest is not None:
-        written.append(str(_picture(run / "scorecard.png", card)))
-    show(card.to_dict(), f"{card}\n\nWritten to {' and '.join(written)}", json)
-
-
-def _picture(path: Path, card: Scorecard) -> Path:
-    from keepscore.figures.scorecard import scorecard_plot
-
-    figure = scorecard_plot(card)
-    write_atomically(path, lambda file: figure.savefig(file, format="png", dpi=150))
-    return path
+        written += f" and {save_figure(scorecard_plot(card), run / 'scorecard.png')}"
+    show(card.to_dict(), f"{card}\n\nWritten to {written}", json)

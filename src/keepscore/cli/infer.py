@@ -24,7 +24,7 @@ from keepscore.errors import (
     ShapeError,
     TooLargeError,
 )
-from keepscore.files import make_folder, write_atomically, write_json
+from keepscore.files import make_folder, write_json
 from keepscore.space import Space
 
 if TYPE_CHECKING:
@@ -193,6 +193,7 @@ def _number(value: float) -> float | None:
 def _picture(path: Path, like: Any, found: Any, chosen: Any) -> None:
     """The log-likelihood over the first two parameters, any others held at their estimates."""
     from keepscore.figures.inference import likelihood_surface
+    from keepscore.figures.saving import save_figure
 
     space, estimate = like.space, found.estimate
     percent = f"{100 * chosen.level:g}%"
@@ -214,7 +215,7 @@ def _picture(path: Path, like: Any, found: Any, chosen: Any) -> None:
         figure.axes[0].set_title(
             f"Hatched: the {percent} set ({chosen.method}). Lines: Wilks' sets{held}", fontsize=9
         )
-    write_atomically(path, lambda file: figure.savefig(file, format="png", dpi=150))
+    save_figure(figure, path)
 
 
 def _curve(like: Any, found: Any, chosen: Any) -> Any:

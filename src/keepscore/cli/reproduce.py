@@ -72,7 +72,8 @@ def _reproduce_large(
     results = reproduce_large(profile, out, report=report)
     drawn: list[str] = []
     if figures:
-        from keepscore.figures.sis_large import save_figure, sis_large
+        from keepscore.figures.saving import save_figure
+        from keepscore.figures.sis_large import sis_large
 
         found = {name: estimates(result) for name, result in results.items()}
         drawn = [str(save_figure(sis_large(found), out / CASE / f"{CASE}.svg"))]

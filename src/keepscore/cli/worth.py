@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from keepscore.cli.settings import Config, Json, ModelSettings, Seed, find_model, show
-from keepscore.files import make_folder, write_atomically, write_json
+from keepscore.files import make_folder, write_json
 
 
 def worth(
@@ -50,12 +50,10 @@ def worth(
     )
     text = str(found)
     if folder is not None:
+        from keepscore.figures.saving import save_figure
         from keepscore.figures.worth import worth as draw
 
         write_json(folder / "worth.json", found.to_dict())
-        figure = draw(found)
-        write_atomically(
-            folder / "worth.png", lambda stream: figure.savefig(stream, format="png", dpi=160)
-        )
+        save_figure(draw(found), folder / "worth.png")
         text += f"\n\nWritten to {folder}"
     show(found.to_dict(), text, json)

@@ -71,10 +71,15 @@ class Equivalence:
             text += f"; uncertain, BCE with {self.sooner:,} simulations reached it too"
         return text
 
+    @property
+    def bound(self) -> str:
+        """Before a number in a table: what is beyond the runs is a bound."""
+        return {"more": "> ", "fewer": "≤ ", None: ""}[self.beyond]
+
     def brief(self) -> str:
         """For a table: "3.6 (2.8 to 4.5)", "> 10 (6.5 to > 10)", "> 10 (> 10)"; "> 10?" where
         the runs disagree."""
-        text = {"more": "> ", "fewer": "≤ ", None: ""}[self.beyond] + f"{self.factor:.2g}"
+        text = f"{self.bound}{self.factor:.2g}"
         text += "" if self.sooner is None else "?"
         low, high = self.interval
         if low is None or high is None:

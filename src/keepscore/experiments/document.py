@@ -23,7 +23,6 @@ from keepscore.experiments.worth import Worth, worth_table
 from keepscore.files import write_atomically
 
 COMPARED = "30k"  # the paper's network beside which ours is shown
-PARTS = ("claims", "cells")
 WORTH = (
     "What ASA at N is worth: N\\* / N, where BCE reaches the same with N\\* simulations "
     "(in brackets: 95% interval over seeds; >: the largest BCE run does not reach it; ?: the BCE "
@@ -35,8 +34,8 @@ TIME = "The time BCE trains on N\\* simulations, over the time of ASA on N:"
 def sections(results: Path) -> dict[str, str]:
     """The generated parts of the page: the verdicts; then equivalence and cells of each case."""
     found = {case: load_results(results, case) for case in CASES}
-    lines = {"claims": _claims(found), "cells": _cases(results, found)}
-    return {part: "\n".join(lines[part]).strip() for part in PARTS}
+    parts = {"claims": _claims(found), "cells": _cases(results, found)}
+    return {part: "\n".join(lines).strip() for part, lines in parts.items()}
 
 
 def fill(results: Path, page: Path) -> bool:
@@ -130,8 +129,7 @@ def _worth(table: list[Worth]) -> Iterator[str]:
 
 
 def _time(found: Equivalence) -> str:
-    bound = {"more": "> ", "fewer": "≤ ", None: ""}[found.beyond]
-    return "" if found.time_factor is None else f"{bound}{found.time_factor:.2g}"
+    return "" if found.time_factor is None else f"{found.bound}{found.time_factor:.2g}"
 
 
 def _ours(results: list[Result]) -> Iterator[str]:

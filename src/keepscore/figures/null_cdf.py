@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from numpy.typing import ArrayLike
 from scipy import stats
@@ -42,38 +44,49 @@ def null_cdf(
     critical value: what lies right of it are sets that miss the truth. `sizes`: all N of the
     sweep, so that an N has the colour it has elsewhere."""
     known = sorted({s.n for s in samples if s.n is not None} | set(sizes or ()))
-    critical = float(stats.chi2.ppf(level, d))
-    right = 3.2 * critical
     with styled():
         figure, (ax,) = panels(1, width=4.6, height=3.4)
-        grid = np.linspace(0, right, 400)
-        ax.plot(grid, stats.chi2.cdf(grid, d), color=GREY, linewidth=3, alpha=0.35)
-        ax.annotate(
-            f"chi-square, {d} d.f. (wide grey)",
-            (0.98, 0.04),
-            xycoords="axes fraction",
-            ha="right",
-            fontsize=8,
-            color=GREY,
-        )
-        for sample in samples:
-            values = np.sort(np.asarray(sample.statistics, dtype=float))
-            share = np.arange(1, len(values) + 1) / len(values)
-            exact = sample.n is None
-            ax.step(
-                np.concatenate([[0.0], values]),
-                np.concatenate([[0.0], share]),
-                where="post",
-                color=INK if sample.n is None else colour_of(sample.n, known),
-                linestyle=DASHES[sample.loss],
-                linewidth=1.8 if exact else 1.4,
-                label=LOSS_NAMES[sample.loss]
-                + ("" if sample.n is None else f", N = {short(sample.n)}"),
-            )
-        ax.axvline(critical, color=INK, linewidth=0.8)
-        ax.axhline(level, color=INK, linewidth=0.8)
-        ax.annotate(f" {level:.0%}", (right, level), va="bottom", ha="right", fontsize=8)
-        ax.set(xlim=(0, right), ylim=(0, 1.02), title=title)
-        ax.set(xlabel="likelihood-ratio statistic at the true theta", ylabel="share at or below")
-        ax.legend(loc="center right")
+        draw_null(ax, [(s.statistics, _look(s, known)) for s in samples], d, level)
+        ax.set_title(title)
     return figure
+
+
+def draw_null(
+    ax: Axes, curves: Sequence[tuple[ArrayLike, dict[str, Any]]], d: int, level: float
+) -> None:
+    """Into one panel: each curve's statistics with its line's options, beside chi-square."""
+    critical = float(stats.chi2.ppf(level, d))
+    right = 3.2 * critical
+    grid = np.linspace(0, right, 400)
+    ax.plot(grid, stats.chi2.cdf(grid, d), color=GREY, linewidth=3, alpha=0.35)
+    ax.annotate(
+        f"chi-square, {d} d.f. (wide grey)",
+        (0.98, 0.04),
+        xycoords="axes fraction",
+        ha="right",
+        fontsize=8,
+        color=GREY,
+    )
+    for statistics, look in curves:
+        values = np.sort(np.asarray(statistics, dtype=float), axis=None)
+        share = np.arange(1, len(values) + 1) / len(values)
+        ax.step(np.append(0.0, values), np.append(0.0, share), where="post", **look)
+    ax.axvline(critical, color=INK, linewidth=0.8)
+    ax.axhline(level, color=INK, linewidth=0.8)
+    ax.annotate(f" {level:.0%}", (right, level), va="bottom", ha="right", fontsize=8)
+    ax.set(xlim=(0, right), ylim=(0, 1.02))
+    ax.set(xlabel="likelihood-ratio statistic at the true theta", ylabel="share at or below")
+    ax.legend(loc="center right")
+
+
+def _look(sample: NullSample, sizes: Sequence[int]) -> dict[str, Any]:
+    """Colour by N, dashes by loss; the exact likelihood has no N and stands out."""
+    name, dashes = LOSS_NAMES[sample.loss], DASHES[sample.loss]
+    if sample.n is None:
+        return {"color": INK, "linestyle": dashes, "linewidth": 1.8, "label": name}
+    return {
+        "color": colour_of(sample.n, sizes),
+        "linestyle": dashes,
+        "linewidth": 1.4,
+        "label": f"{name}, N = {short(sample.n)}",
+    }

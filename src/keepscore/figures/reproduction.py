@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 import numpy as np
 from matplotlib.figure import Figure
@@ -22,20 +22,12 @@ from keepscore.figures.arrows import Arrow, ArrowPanel, arrow_plot
 from keepscore.figures.equivalence import EquivalenceRow, equivalence_plot
 from keepscore.figures.examples import epidemic, fields
 from keepscore.figures.null_cdf import NullSample, null_cdf
-from keepscore.figures.style import styled
+from keepscore.figures.saving import FORMATS, save_figure
 from keepscore.figures.surfaces import SurfacePanel, surfaces
 from keepscore.figures.timing import timing
 from keepscore.figures.training_time import TrainingCurve, training_time
-from keepscore.files import make_folder, write_atomically
+from keepscore.files import make_folder
 from keepscore.models import build
-
-FORMATS = ("svg", "png", "pdf")
-# No date and no version in a file: the same results give the same bytes.
-METADATA: dict[str, dict[str, Any]] = {
-    "svg": {"Date": None, "Creator": None},
-    "png": {"Software": None},
-    "pdf": {"CreationDate": None, "Producer": None, "Creator": None},
-}
 
 
 def figures_from(path: str | Path, out: str | Path | None = None, form: str = "svg") -> list[Path]:
@@ -54,21 +46,12 @@ def figures_from(path: str | Path, out: str | Path | None = None, form: str = "s
         make_folder(target)
         for name, figure in case_figures(case, results, exact):
             file = target / f"{name}.{form}"
-            _save(figure, file, form)
-            written.append(file)
+            written.append(save_figure(figure, file))
     if not written:
         raise MissingError(
             f"No results under {folder}. Run `keepscore reproduce` with this folder first."
         )
     return written
-
-
-def _save(figure: Figure, file: Path, form: str) -> None:
-    def write(stream: BinaryIO) -> None:
-        figure.savefig(stream, format=form, dpi=160, metadata=METADATA[form])
-
-    with styled():
-        write_atomically(file, write)
 
 
 def case_figures(

@@ -19,9 +19,10 @@ from scipy import stats
 from keepscore.errors import MissingError
 from keepscore.evaluation.etest import ETest
 from keepscore.evaluation.scorecard import Scorecard
-from keepscore.figures.style import BLUE, GREY, INK, panels, styled
+from keepscore.figures.null_cdf import draw_null
+from keepscore.figures.style import BLUE, DASHES, GREY, INK, panels, styled
 
-EXACT: Any = {"color": INK, "linestyle": (0, (1, 1.2))}
+EXACT: Any = {"color": INK, "linestyle": DASHES["exact"]}
 
 
 def scorecard_plot(card: Scorecard) -> Figure:
@@ -57,17 +58,13 @@ def scorecard_plot(card: Scorecard) -> Figure:
 
 
 def _null(ax: Axes, test: ETest) -> None:
-    """Distribution functions of the statistic at the truth; chi-square is what Wilks assumes."""
-    d = test.space.d
-    critical = float(stats.chi2.ppf(test.level, d))
-    grid = np.linspace(0, 3.2 * critical, 300)
-    ax.plot(grid, stats.chi2.cdf(grid, d), color=GREY, linewidth=3, alpha=0.35, label="chi-square")
-    ax.ecdf(test.exact.statistic.ravel(), label="exact", **EXACT)
-    ax.ecdf(test.surrogate.statistic.ravel(), color=BLUE, label="surrogate")
-    ax.axvline(critical, color=INK, linewidth=0.8)
-    ax.set(xlim=(0, grid[-1]), ylim=(0, 1.02), title="null distribution")
-    ax.set(xlabel="likelihood-ratio statistic", ylabel="share at or below")
-    ax.legend(loc="lower right")
+    """Distributions of the statistic at the truth; chi-square is what Wilks' sets assume."""
+    curves = [
+        (test.exact.statistic, {**EXACT, "label": "exact"}),
+        (test.surrogate.statistic, {"color": BLUE, "label": "surrogate"}),
+    ]
+    draw_null(ax, curves, test.space.d, test.level)
+    ax.set_title("null distribution")
 
 
 def _statistics(ax: Axes, test: ETest) -> None:

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from keepscore.evaluation.estimate import Estimate
 from keepscore.figures.style import BLUE, GREY, INK, RED, panels, styled
-from keepscore.files import write_atomically
 
 # Panel title, metrics in it with their labels, and where a line belongs.
 Panel = tuple[str, Mapping[str, str], float | None]
@@ -66,12 +64,3 @@ def _draw(
     ax.set_xticks(range(len(metrics)), [short for _, short in metrics])
     ax.set_xlim(-0.6, len(metrics) - 0.4)
     ax.margins(y=0.15)
-
-
-def save_figure(figure: Figure, file: Path) -> Path:
-    """Write it as SVG, whole or not at all."""
-    with styled():
-        write_atomically(
-            file, lambda stream: figure.savefig(stream, format="svg", metadata={"Date": None})
-        )
-    return file
