@@ -91,7 +91,7 @@ def test_the_picture_shows_every_group(card):
     axes = scorecard_plot(card).axes
     test, shown = card.etest, [ax for ax in axes if ax.axison]
     assert [ax.get_xlabel().partition(" (")[0] for ax in shown] == [
-        "likelihood-ratio statistic at the true theta",
+        "likelihood-ratio statistic",
         "exact",
         "mean",
         "log sd",

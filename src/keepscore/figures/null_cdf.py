@@ -60,7 +60,7 @@ def draw_null(
     grid = np.linspace(0, right, 400)
     ax.plot(grid, stats.chi2.cdf(grid, d), color=GREY, linewidth=3, alpha=0.35)
     ax.annotate(
-        f"chi-square, {d} d.f. (wide grey)",
+        f"grey: chi-square, {d} d.f.",
         (0.98, 0.04),
         xycoords="axes fraction",
         ha="right",

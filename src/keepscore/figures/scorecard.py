@@ -64,7 +64,7 @@ def _null(ax: Axes, test: ETest) -> None:
         (test.surrogate.statistic, {"color": BLUE, "label": "surrogate"}),
     ]
     draw_null(ax, curves, test.space.d, test.level)
-    ax.set_title("null distribution")
+    ax.set(title="null distribution", xlabel="likelihood-ratio statistic")  # a narrow panel
 
 
 def _statistics(ax: Axes, test: ETest) -> None:
