@@ -65,7 +65,8 @@ def case_figures(
         return
     lanes = [n for n in case.networks if find(results, network=n)]
     for name, chosen in _metric_panels(case, results, exact).items():
-        yield name, arrow_plot(chosen, lanes)
+        # Four side by side are too small to read on a page.
+        yield name, arrow_plot(chosen, lanes, columns=2 if len(chosen) == 4 else 3)
     yield "timing", timing({key: _arrows(results, key) for key in TIMES}, lanes)
     drawings: dict[str, Callable[[], Figure | None]] = {
         "training_time": lambda: _training_time(case, results),
