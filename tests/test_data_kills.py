@@ -18,6 +18,8 @@ from data_models import SlowToy
 
 import keepscore as ks
 from keepscore.data import status
+from keepscore.files import _machine
+from keepscore.locks import lock_file
 
 TESTS = Path(__file__).parent
 N = 2100
@@ -118,17 +120,19 @@ def test_workers_do_not_outlive_their_parent_and_leftovers_go(tmp_path):
     process.kill()
     process.communicate()
     wait_until(lambda: not any(w.is_running() and w.status() != "zombie" for w in workers))
-    host = os.uname().nodename
-    (tmp_path / "set" / f".tmp-{host}-{process.pid}-abandoned").write_bytes(b"half")
-    living = tmp_path / "set" / f".tmp-{host}-{os.getpid()}-living"
-    living.write_bytes(b"half")
-    foreign = tmp_path / "set" / ".tmp-elsewhere-1-abcd"
+    (tmp_path / "set" / f".tmp-{_machine()}-abandoned").write_bytes(b"half")
+    living = tmp_path / "set" / f".tmp-{_machine()}-living"
+    foreign = tmp_path / "set" / ".tmp-elsewhere-abcd"
     foreign.write_bytes(b"half")
+    with living.open("wb") as file:
+        lock_file(file.fileno())  # as a writer does
+        ks.simulate(SlowToy(0.0), N, path=tmp_path / "set", jobs=1)
+        assert sorted((tmp_path / "set").glob(".tmp-*")) == sorted([living, foreign])
+        os.utime(foreign, (0, 0))  # a day later it is abandoned for sure
+        ks.simulate(SlowToy(0.0), N, path=tmp_path / "set", jobs=1)
+        assert list((tmp_path / "set").glob(".tmp-*")) == [living]
     ks.simulate(SlowToy(0.0), N, path=tmp_path / "set", jobs=1)
-    assert sorted((tmp_path / "set").glob(".tmp-*")) == sorted([living, foreign])
-    os.utime(foreign, (0, 0))  # a day later it is abandoned for sure
-    ks.simulate(SlowToy(0.0), N, path=tmp_path / "set", jobs=1)
-    assert list((tmp_path / "set").glob(".tmp-*")) == [living]
+    assert list((tmp_path / "set").glob(".tmp-*")) == []
 
 
 def test_ctrl_c_on_a_real_run_with_processes(tmp_path):

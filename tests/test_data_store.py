@@ -27,6 +27,7 @@ from keepscore.errors import (
     MissingError,
     StorageError,
 )
+from keepscore.files import read_sealed, write_sealed
 from keepscore.models.base import Symmetry
 
 
@@ -94,12 +95,12 @@ def test_one_flipped_bit_anywhere_in_the_json_is_found(pristine, folder):
             broken[position] ^= 1 << rng.integers(8)
             (folder / name).write_bytes(broken)
             with pytest.raises(FormatError):
-                store.read_sealed(folder / name, kind)
+                read_sealed(folder / name, store.FORMATS[kind], store.VERSION)
         # Other bytes that mean the same JSON are damage too.
         for broken in (whole[:-1], whole.replace(b"\n", b"\t", 1), whole + b" "):
             (folder / name).write_bytes(broken)
             with pytest.raises(FormatError):
-                store.read_sealed(folder / name, kind)
+                read_sealed(folder / name, store.FORMATS[kind], store.VERSION)
 
 
 def test_deleted_files_of_a_complete_set_are_damage(pristine, folder):
@@ -254,9 +255,9 @@ def test_arrays_of_another_shape_or_dtype_are_refused(folder):
 
 
 def test_paths_inside_files_are_not_believed(folder):
-    content = store.read_sealed(folder / "manifest.json", "manifest")
+    content = read_sealed(folder / "manifest.json", store.FORMATS["manifest"], store.VERSION)
     content["shards"][0]["files"]["../../secret"] = content["shards"][0]["files"]["x"]
-    store.write_sealed(folder / "manifest.json", "manifest", content)
+    write_sealed(folder / "manifest.json", store.FORMATS["manifest"], store.VERSION, content)
     with pytest.raises(FormatError, match="shard 0"):
         ks.open_dataset(folder)
 
@@ -308,7 +309,7 @@ def test_a_crash_at_any_write_leaves_a_sound_folder(tmp_path, monkeypatch, when)
         assert found.ok, str(found)
         assert found.complete == (folder / "manifest.json").exists()
         for left in folder.glob(".tmp-*"):
-            unlink(left)  # our own process lives, so a resuming run would leave them
+            unlink(left)
         ks.simulate(GaussianToy(), 140, path=folder, jobs=1)
         assert files(folder) == files(tmp_path / "plain")
         if finished:

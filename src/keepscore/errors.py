@@ -58,6 +58,10 @@ class MismatchError(KeepscoreError, ValueError):
     """A run folder belongs to other settings; the message says which differ."""
 
 
+class BusyError(KeepscoreError, RuntimeError):
+    """A folder is being written by another process; the message says which folder."""
+
+
 class SimulationError(KeepscoreError, RuntimeError):
     """A simulator returned invalid values, or a worker failed repeatedly."""
 

@@ -1,9 +1,13 @@
-"""Files that are either whole or absent: atomic writes, checksums, careful JSON.
+"""Files that are either whole or absent, and that are checked before they are believed.
 
-A write goes to a temporary file in the same folder, is flushed to disk, and then renamed over the
-target; a crash at any moment leaves the old file or the new one, never half of one. The name of a
-temporary file says which process on which host writes it, so that a later run can tell what a dead
-writer left behind from what a live one is writing.
+*Writing.* A write goes to a temporary file in the same folder, is flushed to disk, and then renamed
+over the target; a crash at any moment leaves the old file or the new one, never half of one. The
+writer holds a lock on its temporary file until the rename. The lock is the kernel's and dies with
+its process, so a later run can tell what a dead writer left behind from what a live one is writing,
+also between containers on one machine.
+
+*Reading.* Only regular files are opened (a pipe or a device would hang), and only up to a size. A
+sealed JSON file carries a checksum of its own content: one changed bit anywhere is an error.
 """
 
 from __future__ import annotations
@@ -12,17 +16,23 @@ import hashlib
 import json
 import os
 import socket
+import stat
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from io import BufferedReader
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from keepscore.errors import FormatError, StorageError
+from keepscore.errors import DomainError, FormatError, StorageError
+from keepscore.locks import is_locked_elsewhere, lock_file
 
 TEMPORARY_PREFIX = ".tmp-"
-# Of a writer on another host we cannot know whether it lives; after a day nothing takes that long.
+# Of a writer on another machine we cannot know whether it lives; after a day nothing takes so long.
 ABANDONED_SECONDS = 24 * 3600.0
+LARGEST_JSON = 64 << 20
+LARGEST_INTEGER = 2**63  # in JSON: beyond it no count, seed or size of ours lies
 
 # Temporary files are private; what they become is as readable as any file of this user.
 _UMASK = os.umask(0)
@@ -30,45 +40,25 @@ os.umask(_UMASK)
 MODE = 0o666 & ~_UMASK
 
 
+# --- folders -------------------------------------------------------------------------------------
+
+
 def make_folder(path: str | os.PathLike[str]) -> Path:
     """Create a folder (and its parents); a typed error names the path when that fails."""
+    try:
+        empty = os.fspath(path) == ""
+    except TypeError:
+        raise DomainError(f"A path must be text or a Path; got {path!r}.") from None
+    if empty:
+        raise DomainError("The path is empty. Name a folder, or '.' for the current one.")
     folder = Path(path)
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise StorageError(f"Cannot create the folder {folder}: {error.strerror}.") from error
+    except ValueError as error:  # a NUL byte in the name
+        raise DomainError(f"{str(path)!r} is not a path: {error}.") from None
     return folder
-
-
-def write_atomically(
-    path: Path, write: Callable[[BinaryIO], Any], *, exclusive: bool = False
-) -> None:
-    """Call `write(file)` on a temporary file beside `path`, sync it, and rename it to `path`.
-
-    With `exclusive`, a `path` that exists is left alone and `FileExistsError` is raised: of several
-    processes that write at once, exactly one succeeds.
-    """
-    prefix = f"{TEMPORARY_PREFIX}{socket.gethostname()}-{os.getpid()}-"
-    try:
-        handle, temporary = tempfile.mkstemp(prefix=prefix, dir=path.parent)
-    except OSError as error:
-        raise StorageError(f"Cannot write {path}: {error.strerror}.") from error
-    try:
-        with os.fdopen(handle, "wb") as file:
-            write(file)
-            file.flush()
-            os.fsync(file.fileno())
-        os.chmod(temporary, MODE)
-        if exclusive:
-            _rename_if_free(temporary, path)
-        else:
-            os.replace(temporary, path)
-        _sync_folder(path.parent)
-    except BaseException as error:
-        Path(temporary).unlink(missing_ok=True)
-        if isinstance(error, OSError) and not (exclusive and isinstance(error, FileExistsError)):
-            raise StorageError(f"Cannot write {path}: {error.strerror or error}.") from error
-        raise
 
 
 def remove_leftovers(folder: Path) -> int:
@@ -84,33 +74,158 @@ def remove_leftovers(folder: Path) -> int:
     return removed
 
 
+# --- writing -------------------------------------------------------------------------------------
+
+
+def write_atomically(
+    path: Path, write: Callable[[BinaryIO], Any], *, exclusive: bool = False
+) -> None:
+    """Call `write(file)` on a temporary file beside `path`, sync it, and rename it to `path`.
+
+    With `exclusive`, a `path` that exists is left alone and `FileExistsError` is raised: of several
+    processes that write at once, exactly one succeeds.
+    """
+    try:
+        handle, temporary = _locked_temporary(path.parent)
+    except OSError as error:
+        raise StorageError(f"Cannot write {path}: {error.strerror}.") from error
+    try:
+        with os.fdopen(handle, "wb") as file:
+            write(file)
+            file.flush()
+            os.fsync(file.fileno())
+            os.chmod(temporary, MODE)
+            # The file stays open, and so locked, until it has its name.
+            if exclusive:
+                _rename_if_free(temporary, path)
+            else:
+                os.replace(temporary, path)
+        _sync_folder(path.parent)
+    except BaseException as error:
+        Path(temporary).unlink(missing_ok=True)
+        if isinstance(error, OSError) and not (exclusive and isinstance(error, FileExistsError)):
+            raise StorageError(f"Cannot write {path}: {error.strerror or error}.") from error
+        raise
+
+
 def write_json(path: Path, content: Any) -> None:
     """JSON, readable, atomic; NaN and infinity are refused because they are not JSON."""
-    text = json.dumps(content, indent=1, sort_keys=True, allow_nan=False) + "\n"
-    write_atomically(path, lambda file: file.write(text.encode()))
+    text = json_bytes(content)
+    write_atomically(path, lambda file: file.write(text))
 
 
-def read_json(path: Path) -> dict[str, Any]:
-    """A JSON object from a file, or a typed error that names the file."""
+def write_sealed(
+    path: Path, format: str, version: int, content: dict[str, Any], exclusive: bool = False
+) -> None:
+    """Write a JSON object with its format, version and a checksum of all of it."""
+    text = json_bytes(_sealed(format, version, content))
+    write_atomically(path, lambda file: file.write(text), exclusive=exclusive)
+
+
+def json_bytes(content: Any) -> bytes:
+    """The very bytes of a JSON file of ours."""
+    return (json.dumps(content, indent=1, sort_keys=True, allow_nan=False) + "\n").encode()
+
+
+# --- reading -------------------------------------------------------------------------------------
+
+
+@contextmanager
+def open_regular(path: Path) -> Iterator[BufferedReader]:
+    """A regular file, open for reading in binary; anything else is a typed error, never a hang."""
     try:
-        content = json.loads(path.read_bytes())
-    except FileNotFoundError as error:
-        raise StorageError(f"No such file: {path}.") from error
+        # Without O_NONBLOCK, opening a pipe waits for a writer.
+        handle = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0))
+    except FileNotFoundError:
+        raise StorageError(f"No such file: {path}.") from None
     except OSError as error:
         raise StorageError(f"Cannot read {path}: {error.strerror}.") from error
-    except (ValueError, RecursionError) as error:
+    except ValueError as error:  # a NUL byte in the name
+        raise StorageError(f"Cannot read {str(path)!r}: {error}.") from None
+    if not stat.S_ISREG(os.fstat(handle).st_mode):
+        os.close(handle)
+        raise FormatError(f"{path} is not a regular file.")
+    with os.fdopen(handle, "rb") as file:
+        yield file
+
+
+def read_regular(path: Path, most: int) -> bytes:
+    """The bytes of a regular file of at most `most` bytes."""
+    with open_regular(path) as file:
+        size = os.fstat(file.fileno()).st_size
+        if size > most:
+            raise FormatError(f"{path} has {size} bytes; at most {most} are expected there.")
+        try:
+            return file.read(most + 1)[:most]
+        except OSError as error:
+            raise StorageError(f"Cannot read {path}: {error.strerror}.") from error
+
+
+def read_json(path: Path, most: int = LARGEST_JSON) -> dict[str, Any]:
+    """A JSON object from a file, or a typed error that names the file."""
+    return _object(read_regular(path, most), path)
+
+
+def read_sealed(path: Path, format: str, version: int, most: int = LARGEST_JSON) -> dict[str, Any]:
+    """Read what `write_sealed` wrote; one changed bit anywhere is an error."""
+    text = read_regular(path, most)
+    content = _object(text, path)
+    if content.get("format") != format:
+        raise FormatError(f"{path} is not a {format} file; it is damaged or foreign.")
+    stated = content.get("version")
+    if stated != version or type(stated) is not int:
         raise FormatError(
-            f"{path} is not valid JSON ({error}); it is damaged or foreign."
+            f"{path} has format version {stated!r}; this keepscore reads version {version}. "
+            "Use the keepscore that wrote it, or make the file anew."
+        )
+    inner = {k: v for k, v in content.items() if k not in ("format", "version", "checksum")}
+    try:
+        same = json_bytes(_sealed(format, version, inner)) == text
+    except ValueError:  # text that UTF-8 cannot hold
+        same = False
+    if not same:
+        raise FormatError(f"{path} is damaged: its content does not match its checksum.")
+    return inner
+
+
+def sha256(path: Path) -> str:
+    """Checksum of a file's bytes."""
+    with open_regular(path) as file:
+        try:
+            return hashlib.file_digest(file, "sha256").hexdigest()
+        except OSError as error:
+            raise StorageError(f"Cannot read {path}: {error.strerror}.") from error
+
+
+# --- parts ---------------------------------------------------------------------------------------
+
+
+def _sealed(format: str, version: int, content: dict[str, Any]) -> dict[str, Any]:
+    body = {**content, "format": format, "version": version}
+    return {**body, "checksum": hashlib.sha256(json_bytes(body)).hexdigest()}
+
+
+def _object(text: bytes, path: Path) -> dict[str, Any]:
+    try:
+        content = json.loads(text, parse_int=_whole_number, parse_constant=_no_number)
+    except (ValueError, RecursionError) as error:
+        reason = str(error).rstrip(".")
+        raise FormatError(
+            f"{path} is not valid JSON ({reason}); it is damaged or foreign."
         ) from None
     if not isinstance(content, dict):
         raise FormatError(f"{path} must hold a JSON object; got {type(content).__name__}.")
     return content
 
 
-def sha256(path: Path) -> str:
-    """Checksum of a file's bytes."""
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
+def _whole_number(digits: str) -> int:
+    if len(digits) > 20 or abs(int(digits)) > LARGEST_INTEGER:
+        raise ValueError(f"the whole number {digits[:20]}... is too large")
+    return int(digits)
+
+
+def _no_number(name: str) -> float:
+    raise ValueError(f"{name} is not JSON")
 
 
 def _sync_folder(folder: Path) -> None:
@@ -136,14 +251,28 @@ def _rename_if_free(temporary: str, path: Path) -> None:
         os.replace(temporary, path)
 
 
+def _locked_temporary(folder: Path) -> tuple[int, str]:
+    """A new temporary file, open and locked: its descriptor and its path."""
+    while True:
+        handle, name = tempfile.mkstemp(prefix=f"{TEMPORARY_PREFIX}{_machine()}-", dir=folder)
+        lock_file(handle)
+        # Between the two calls another process may have taken the file for a leftover.
+        if os.fstat(handle).st_nlink > 0:
+            return handle, name
+        os.close(handle)
+
+
+def _machine() -> str:
+    """The running kernel: one name for all containers on a machine, another for each machine."""
+    try:
+        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    except OSError:
+        return socket.gethostname()
+
+
 def _writer_may_live(file: Path) -> bool:
-    host, _, pid = file.name.removeprefix(TEMPORARY_PREFIX).rpartition("-")[0].rpartition("-")
-    if os.name == "posix" and host == socket.gethostname() and pid.isdigit():
-        try:
-            os.kill(int(pid), 0)  # signal 0 only asks whether the process exists
-        except ProcessLookupError:
-            return False
-        except OSError:
-            return True
-        return True
+    if file.name.startswith(f"{TEMPORARY_PREFIX}{_machine()}-"):
+        locked = is_locked_elsewhere(file)
+        if locked is not None:
+            return locked
     return time.time() - file.stat().st_mtime < ABANDONED_SECONDS

@@ -18,7 +18,6 @@ checksum of its own content and is accepted only if its bytes are exactly what w
 from __future__ import annotations
 
 import hashlib
-import json
 import os
 import warnings
 from collections.abc import Mapping
@@ -35,7 +34,7 @@ from keepscore.data.plan import Plan, differences
 from keepscore.data.provenance import environment
 from keepscore.data.shard import Shard
 from keepscore.errors import FormatError, KeepscoreWarning, MismatchError, StorageError
-from keepscore.files import read_json, sha256, write_atomically, write_json
+from keepscore.files import read_sealed, sha256, write_atomically, write_sealed
 
 PLAN, MANIFEST = "plan.json", "manifest.json"
 VERSION = 1
@@ -98,48 +97,6 @@ def record_file(folder: Path, index: int) -> Path:
     return folder / f"shard-{index:05d}.json"
 
 
-# --- JSON with a checksum of itself --------------------------------------------------------------
-
-
-def write_sealed(path: Path, kind: str, content: dict[str, Any], exclusive: bool = False) -> None:
-    """Write a JSON object with its format, version and checksum."""
-    sealed = _sealed(kind, content)
-    if exclusive:
-        write_atomically(path, lambda file: file.write(_text(sealed)), exclusive=True)
-    else:
-        write_json(path, sealed)
-
-
-def read_sealed(path: Path, kind: str) -> dict[str, Any]:
-    """Read what `write_sealed` wrote; one changed bit anywhere is an error."""
-    content = read_json(path)
-    if content.get("format") != FORMATS[kind]:
-        raise FormatError(f"{path} is not a {FORMATS[kind]} file; it is damaged or foreign.")
-    version = content.get("version")
-    if isinstance(version, int) and version > VERSION:
-        raise FormatError(
-            f"{path} has format version {version}; this keepscore reads up to {VERSION}. Update it."
-        )
-    inner = {k: v for k, v in content.items() if k not in ("format", "version", "checksum")}
-    try:
-        same = _sealed(kind, inner) == content and path.read_bytes() == _text(content)
-    except ValueError:  # NaN or Infinity, which JSON does not have
-        same = False
-    if not same:
-        raise FormatError(f"{path} is damaged: its content does not match its checksum.")
-    return inner
-
-
-def _sealed(kind: str, content: dict[str, Any]) -> dict[str, Any]:
-    body = {**content, "format": FORMATS[kind], "version": VERSION}
-    return {**body, "checksum": hashlib.sha256(_text(body)).hexdigest()}
-
-
-def _text(content: dict[str, Any]) -> bytes:
-    # The very bytes that `write_json` writes.
-    return (json.dumps(content, indent=1, sort_keys=True, allow_nan=False) + "\n").encode()
-
-
 # --- the plan ------------------------------------------------------------------------------------
 
 
@@ -175,12 +132,13 @@ def claim(folder: Path, plan: Plan) -> Environment:
 
 def write_plan(folder: Path, plan: Plan, origin: Environment, exclusive: bool = False) -> None:
     content = {"plan": plan.to_dict(), "environment": dict(origin)}
-    write_sealed(folder / PLAN, "plan", content, exclusive)
+    write_sealed(folder / PLAN, FORMATS["plan"], VERSION, content, exclusive)
 
 
 def read_plan_of(path: Path) -> tuple[Plan, Environment]:
     """The plan in plan.json or manifest.json."""
-    content = read_sealed(path, "plan" if path.name == PLAN else "manifest")
+    kind = "plan" if path.name == PLAN else "manifest"
+    content = read_sealed(path, FORMATS[kind], VERSION)
     if not isinstance(content.get("environment"), dict):
         raise FormatError(f"{path} does not say what made it.")
     return Plan.from_dict(content.get("plan")), content["environment"]
@@ -212,7 +170,7 @@ def _refuse_other_shards(folder: Path, plan: Plan) -> int:
     ours, digest = 0, plan.digest()
     for file in folder.glob("shard-*.json"):
         try:
-            theirs = read_sealed(file, "shard").get("plan")
+            theirs = read_sealed(file, FORMATS["shard"], VERSION).get("plan")
         except FormatError:
             continue
         if theirs != digest:
@@ -263,13 +221,13 @@ def write_shard(folder: Path, plan: Plan, shard: Shard) -> ShardRecord:
 
 def write_record(folder: Path, plan: Plan, record: ShardRecord) -> None:
     content = {"plan": plan.digest(), **record.to_dict(plan)}
-    write_sealed(record_file(folder, record.index), "shard", content)
+    write_sealed(record_file(folder, record.index), FORMATS["shard"], VERSION, content)
 
 
 def read_record(folder: Path, plan: Plan, index: int, digest: str) -> ShardRecord:
     """The record of a shard; `digest` is the plan's."""
     path = record_file(folder, index)
-    content = read_sealed(path, "shard")
+    content = read_sealed(path, FORMATS["shard"], VERSION)
     if content.pop("plan", None) != digest:
         raise FormatError(f"{path} belongs to another data set.")
     return ShardRecord.from_dict(content, plan, index)
@@ -306,13 +264,13 @@ def write_manifest(
         "dropped": sum(len(r.dropped) for r in records.values()),
         "shards": [records[k].to_dict(plan) for k in range(plan.shards)],
     }
-    write_sealed(folder / MANIFEST, "manifest", content)
+    write_sealed(folder / MANIFEST, FORMATS["manifest"], VERSION, content)
 
 
 def read_manifest(folder: Path) -> tuple[Plan, Environment, list[ShardRecord]]:
     """Plan, environment and records of a complete set."""
     path = folder / MANIFEST
-    content = read_sealed(path, "manifest")
+    content = read_sealed(path, FORMATS["manifest"], VERSION)
     plan, origin = read_plan_of(path)
     shards = content.get("shards")
     if not isinstance(shards, list) or len(shards) != plan.shards:

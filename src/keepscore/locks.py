@@ -1,0 +1,67 @@
+"""Locks that die with their process: advisory locks of the kernel on open files.
+
+`flock` belongs to an open file. The kernel drops it when the process ends, however it ends, and it
+holds between containers that share a folder on one machine. Where a file system knows no such
+locks, nothing is locked and `None` or success is the answer: then two writers are as they were
+before, and every file is still whole or absent.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from keepscore.errors import BusyError, StorageError
+
+try:
+    import fcntl
+except ImportError:  # not a POSIX system: there are no such locks
+    fcntl = None  # type: ignore[assignment]
+
+
+def lock_file(handle: int, wait: bool = True) -> bool | None:
+    """Lock an open file: True, False if another holds it, None if it cannot be locked here."""
+    if fcntl is None:
+        return None
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+    except BlockingIOError:
+        return False
+    except OSError:
+        return None
+    return True
+
+
+def is_locked_elsewhere(file: Path) -> bool | None:
+    """Whether another open file holds the lock of this one; None if that cannot be told."""
+    handle = os.open(file, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0))
+    try:
+        free = lock_file(handle, wait=False)
+        return None if free is None else not free
+    finally:
+        os.close(handle)
+
+
+@contextmanager
+def only_writer(folder: Path, what: str) -> Iterator[None]:
+    """Be the only writer of one kind ("training", "surrogate", ...) in a folder.
+
+    Raises:
+        BusyError: another process, or another thread of this one, is that writer now.
+    """
+    path = folder / f".{what}.lock"
+    try:
+        handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
+    except OSError as error:
+        raise StorageError(f"Cannot write {path}: {error.strerror}.") from error
+    try:
+        if lock_file(handle, wait=False) is False:
+            raise BusyError(
+                f"{folder} is in use: another process is writing its {what}. Wait for it to end, "
+                "or use another folder."
+            )
+        yield
+    finally:
+        os.close(handle)  # this drops the lock; the empty file stays, as removing it would race
