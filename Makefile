@@ -6,7 +6,7 @@ STAMP := $(VENV)/.installed
 
 export JAX_PLATFORMS ?= cpu
 
-.PHONY: setup browser demo test test-slow lint format docs bench bench-setup test-bridge clean
+.PHONY: setup browser demo test test-slow test-attack lint format docs bench bench-setup test-bridge clean
 setup: $(STAMP)
 
 $(STAMP): pyproject.toml constraints.txt
@@ -30,6 +30,10 @@ test: setup browser lint
 
 test-slow: setup browser
 	$(BIN)/python -m pytest -m slow
+
+# Hostile files and bad arguments by the thousand: nothing but typed errors may come of them.
+test-attack: setup
+	cd tests && ../$(BIN)/python -m attack
 
 lint: setup
 	$(BIN)/ruff check .
