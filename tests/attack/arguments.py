@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from attack.loaders import tiny_run, toy
 
 import keepscore as ks
+from attack.loaders import tiny_run, toy
 
 BAD: tuple[tuple[str, Callable[[], Any]], ...] = (
     ("None", lambda: None),
@@ -65,7 +65,7 @@ def _calling(function: Callable[..., Any], arguments: dict[str, Any]) -> Callabl
 def targets(folder: Path) -> list[Target]:
     from likelihoods import FastToy, toy_groups
 
-    model, fast, space = toy(), FastToy(), toy().space
+    model, fast, space, sis = toy(), FastToy(), toy().space, ks.models.SIS()
     rng = np.random.default_rng(0)
     theta, x = np.zeros((2, 2)), np.ones((2, 4))
     surrogate = tiny_run(folder / "run")
@@ -129,7 +129,7 @@ def targets(folder: Path) -> list[Target]:
             {"model": model, "n": 70, "path": None, "jobs": 1, "on_invalid": "raise"},
             ("path", "on_invalid", "jobs"),
         ),
-        Target("simulate (3)", ks.simulate, {"model": model, "n": 70, "cluster": None}, ("cluster",)),
+        Target("simulate (3)", ks.simulate, {"model": model, "n": 9, "cluster": None}, ("cluster",)),
         Target("open_dataset", ks.open_dataset, {"path": folder / "set"}),
         Target("verify", ks.verify, {"path": folder / "set"}),
         Target("repair", ks.repair, {"path": folder / "set", "model": model}),
@@ -173,9 +173,9 @@ def targets(folder: Path) -> list[Target]:
         Target("log_prob", model.log_prob, {"theta": theta, "x": x}),
         Target("surrogate.given", surrogate.given, {"xs": x}),
         Target("model.given", model.given, {"xs": x}),
-        Target("sis.given", ks.models.SIS().given, {"xs": np.ones((1, 13, 8))}),
+        Target("sis.given", sis.given, {"xs": np.ones((1, 13, 8))}),
         Target("field.given", ks.models.GaussianField(5).given, {"xs": np.ones((1, 5, 5))}),
-        Target("sis.log_prob", ks.models.SIS().log_prob, {"theta": theta, "x": np.ones((2, 13, 8))}),
+        Target("sis.log_prob", sis.log_prob, {"theta": theta, "x": np.ones((2, 13, 8))}),
         Target("likelihood", many, {"theta": theta}),
         Target("gradient", many.gradient, {"theta": theta}),
         Target("paired", many.paired, {"theta": np.zeros((3, 2))}),
@@ -216,7 +216,8 @@ def targets(folder: Path) -> list[Target]:
     ]  # fmt: skip
     for kind, like in likes.items():
         result += [
-            Target(f"mle ({kind})", ks.mle, {"like": like, "region": "base", "starts": 2, "grid": 5}),
+            Target(f"mle ({kind})", ks.mle, {"like": like, "region": "base", "starts": 2,
+                                             "grid": 5}),
             Target(
                 f"lrt ({kind})",
                 ks.lrt,

@@ -17,9 +17,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+
 from attack.arguments import Arguments
 from attack.loaders import loaders
-
 from keepscore.errors import KeepscoreError
 
 MOST_MEMORY = 2 << 30  # beyond what the process has when the cases begin

@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from attack.mutations import change_values, damage, restore
 
 import keepscore as ks
+from attack.mutations import change_values, damage, restore
 
 
 @dataclass

@@ -3,6 +3,7 @@ parse and lie, sizes that are not there, things in place of files that are no fi
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import os
@@ -22,8 +23,8 @@ for _ in range(200):
 HOSTILE: tuple[Any, ...] = (
     None, True, False, 0, -1, 1, 3, 2**31, 2**53, 2**63, -(2**63), 10**18, 10**25, 10**400,
     0.5, -0.0, 1e308, -1e308, 5e-324, "", "x", "../../etc/passwd", "/dev/zero", "a\0b",
-    "\x1b[31mred", "nan", "x" * 10_000, "\ud800", [], {}, [[]], [1, [2]], [None], ["a"], [0] * 10_000,
-    {"a": 1}, {"": None}, DEEP,
+    "\x1b[31mred", "nan", "x" * 10_000, "\ud800", [], {}, [[]], [1, [2]], [None], ["a"],
+    [0] * 10_000, {"a": 1}, {"": None}, DEEP,
 )  # fmt: skip
 
 
@@ -140,10 +141,8 @@ def _write_json(file: Path, content: Any, fitted: bool) -> None:
     """Write content; with `fitted`, as its owner would seal it."""
     if fitted and isinstance(content, dict) and "checksum" in content:
         content = {k: v for k, v in content.items() if k != "checksum"}
-        try:
+        with contextlib.suppress(ValueError):
             content["checksum"] = hashlib.sha256(json_bytes(content)).hexdigest()
-        except ValueError:
-            pass
     try:
         file.write_bytes(json_bytes(content))
     except ValueError:
