@@ -6,7 +6,7 @@ STAMP := $(VENV)/.installed
 
 export JAX_PLATFORMS ?= cpu
 
-.PHONY: setup browser demo test test-slow test-attack lint format docs bench bench-setup test-bridge clean
+.PHONY: setup browser demo test test-slow test-attack lint format docs reproduce bench bench-setup test-bridge clean
 setup: $(STAMP)
 
 $(STAMP): pyproject.toml constraints.txt
@@ -49,6 +49,12 @@ format: setup
 docs: setup
 	$(BIN)/python docs/run_page.py docs/tutorial.md
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+
+# The paper's experiments; CASE is sis, gaussian, student-t, all or sis-large.
+CASE ?= sis
+PROFILE ?= smoke
+reproduce: setup
+	$(BIN)/python -m reproduction $(CASE) --profile $(PROFILE) --out runs/reproduce
 
 bench: setup
 	$(BIN)/python -m benchmarks

@@ -23,9 +23,9 @@ from typing import Any
 
 import keepscore as ks
 from benchmarks import machine
+from benchmarks.joint_scores_figure import Curve, joint_scores
 from keepscore import networks
 from keepscore.evaluation.ltest import LTestSet, ltest, ltest_set
-from keepscore.figures.joint_scores import Curve, joint_scores
 from keepscore.files import make_folder, read_json, write_atomically, write_json
 from keepscore.models import SIS
 

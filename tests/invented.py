@@ -4,9 +4,9 @@ import zlib
 
 import numpy as np
 
-from keepscore.experiments.cases import CASES, PROFILES
-from keepscore.experiments.examples import example_data
-from keepscore.experiments.results import EXACT, write_record, write_result
+from reproduction.cases import CASES, PROFILES
+from reproduction.examples import example_data
+from reproduction.results import EXACT, write_record, write_result
 
 NAMES = {
     "sis": ("lambda", "mu"),

@@ -127,7 +127,6 @@ def test_help_has_examples(monkeypatch, capsys):
         "infer",
         "evaluate",
         "calibrate",
-        "reproduce",
         "demo",
         "worth",
         "report",
@@ -149,9 +148,6 @@ def test_a_wrong_turn_in_a_process_of_its_own(session):
         == "keepscore: Missing option '--out' / '-o'. See `keepscore simulate --help`.\n"
     )
     assert "Usage: keepscore" in run(cwd=session).stdout
-    assert "in a clone" in run("bench", "training", cwd=session, code=2).stderr
-    root = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-    assert "Did you mean 'training'" in run("bench", "trainin", cwd=root, code=2).stderr
 
 
 def test_importing_the_package_is_light():

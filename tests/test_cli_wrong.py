@@ -182,13 +182,7 @@ WRONG = {
     "report into a folder": (("report", "asa", "-o", "empty"), "name the page"),
     "report under a file": (("report", "asa", "-o", "file/page.html"), "Cannot create"),
     "report of another model": (("report", "asa", "--model", "mine:toy"), "trained on parameters"),
-    # reproduce, worth, demo, bench, verify
-    "unknown case": (("reproduce", "sys"), "Did you mean 'sis'"),
-    "unknown profile": (("reproduce", "sis", "--profile", "smok"), "Did you mean 'smoke'"),
-    "reproducing into a file": (
-        ("reproduce", "sis", "--profile", "smoke", "-o", "file"),
-        "Cannot create",
-    ),
+    # worth, demo, verify
     "no budget": (("worth", "sis", "--minutes", 0), "budget"),
     "a pilot of nothing": (("worth", "sis", "-n", -3), "at least 400"),
     "a pilot of an unknown network": (("worth", "sis", "--network", "30m", *OUT), "30m"),

@@ -10,16 +10,16 @@ from matplotlib.figure import Figure
 from keepscore.errors import MissingError, UnknownNameError
 from keepscore.evaluation.equivalence import equivalence
 from keepscore.evaluation.estimate import Estimate
-from keepscore.experiments.examples import example_data
-from keepscore.figures.arrows import Arrow, ArrowPanel, arrow_plot
-from keepscore.figures.equivalence import EquivalenceRow, equivalence_plot
-from keepscore.figures.examples import epidemic, fields
-from keepscore.figures.null_cdf import NullSample, null_cdf
-from keepscore.figures.reproduction import figures_from
+from keepscore.figures.likelihood_surfaces import SurfacePanel, surfaces
 from keepscore.figures.saving import save_figure
 from keepscore.figures.style import colour_of, decimal_log, marker_of, short
-from keepscore.figures.surfaces import SurfacePanel, surfaces
-from keepscore.figures.training_time import TrainingCurve, training_time
+from reproduction.examples import example_data
+from reproduction.figures.arrows import Arrow, ArrowPanel, arrow_plot
+from reproduction.figures.by_case import figures_from
+from reproduction.figures.equivalence import EquivalenceRow, equivalence_plot
+from reproduction.figures.examples import epidemic, fields
+from reproduction.figures.null_cdf import NullSample, null_cdf
+from reproduction.figures.training_time import TrainingCurve, training_time
 
 ALL = [
     "examples",
@@ -71,7 +71,7 @@ def test_parameters_keep_the_order_of_the_model(drawn):
 
 
 def test_nothing_to_draw_is_said(tmp_path):
-    with pytest.raises(MissingError, match="keepscore reproduce"):
+    with pytest.raises(MissingError, match="python -m reproduction"):
         figures_from(tmp_path)
     with pytest.raises(UnknownNameError, match="svg"):
         figures_from(tmp_path, form="jpeg2000")

@@ -11,7 +11,6 @@ from report_sample import sample
 from keepscore.errors import MissingError
 from keepscore.evaluation.estimate import Estimate as Measured
 from keepscore.evaluation.scorecard import Row
-from keepscore.experiments.claims import CLAIMS
 from keepscore.report import (
     EXACT,
     Estimate,
@@ -22,8 +21,9 @@ from keepscore.report import (
     words,
 )
 from keepscore.report.plots import component_lines, coverage_panel, styles_for
-from keepscore.report.reproduction import VERDICTS, cases_in, reproduction_content
 from keepscore.report.svg import style
+from reproduction.claims import CLAIMS
+from reproduction.page import VERDICTS, cases_in, reproduction_content
 
 
 @pytest.fixture(scope="module")
@@ -127,5 +127,5 @@ def test_names_of_cells_are_not_cut_in_the_picture_of_coverage(page):
 
 
 def test_a_folder_without_results_is_named(tmp_path):
-    with pytest.raises(MissingError, match="keepscore reproduce sis"):
+    with pytest.raises(MissingError, match="python -m reproduction sis"):
         reproduction_content(tmp_path, "sis")

@@ -12,6 +12,7 @@ import pytest
 import scipy.sparse
 
 import keepscore as ks
+from benchmarks.joint_scores_figure import Curve, joint_scores
 from keepscore.errors import (
     DomainError,
     FormatError,
@@ -21,12 +22,11 @@ from keepscore.errors import (
     UnknownNameError,
 )
 from keepscore.evaluation.estimate import Estimate
-from keepscore.experiments import sis_large
-from keepscore.experiments.sis_large import large_model, reproduce_large, summary
-from keepscore.figures.joint_scores import Curve, joint_scores
-from keepscore.figures.sis_large import sis_large as sis_large_figure
 from keepscore.models import SIS, build, contact_network, describe, edge_weights
 from keepscore.numerics.automorphisms import automorphisms
+from reproduction import sis_large
+from reproduction.figures.sis_large import sis_large as sis_large_figure
+from reproduction.sis_large import large_model, reproduce_large, summary
 
 Z = 4.9
 

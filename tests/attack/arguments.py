@@ -129,7 +129,7 @@ def targets(folder: Path) -> list[Target]:
             {"model": model, "n": 70, "path": None, "jobs": 1, "on_invalid": "raise"},
             ("path", "on_invalid", "jobs"),
         ),
-        Target("simulate (3)", ks.simulate, {"model": model, "n": 9, "cluster": None}, ("cluster",)),
+        Target("simulate (3)", ks.simulate, {"model": model, "n": 9, "cluster": 0}, ("cluster",)),
         Target("open_dataset", ks.open_dataset, {"path": folder / "set"}),
         Target("verify", ks.verify, {"path": folder / "set"}),
         Target("repair", ks.repair, {"path": folder / "set", "model": model}),

@@ -10,14 +10,12 @@ import typer
 
 import keepscore
 from keepscore.cli import (
-    bench,
     calibrate,
     check,
     demo,
     evaluate,
     infer,
     report,
-    reproduce,
     simulate,
     train,
     worth,
@@ -62,9 +60,7 @@ app.command("calibrate")(calibrate.calibrate)
 app.command("infer")(infer.infer)
 app.command("report")(report.report)
 app.command("demo")(demo.demo)
-app.command("reproduce")(reproduce.reproduce)
 app.command("worth")(worth.worth)
-app.command("bench")(bench.bench)
 app.command("verify")(simulate.verify)
 app.command("repair")(simulate.repair)
 

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 import keepscore
-from keepscore.evaluation import Scorecard
+from keepscore.evaluation import Scorecard, title_of
 from keepscore.inference import confidence_set, mle
 from keepscore.likelihood import Likelihood
 from keepscore.report import (
@@ -22,7 +22,6 @@ from keepscore.report import (
     ideals,
     intervals_from,
     surfaces_from,
-    title_of,
 )
 from keepscore.surrogate import Surrogate
 

@@ -184,9 +184,9 @@ def _content(
 
 def _picture(surfaces: Any, path: Path) -> None:
     """The first group's surfaces side by side, with everybody's maximum and the truth."""
+    from keepscore.figures.likelihood_surfaces import SurfacePanel
+    from keepscore.figures.likelihood_surfaces import surfaces as draw
     from keepscore.figures.saving import save_figure
-    from keepscore.figures.surfaces import SurfacePanel
-    from keepscore.figures.surfaces import surfaces as draw
     from keepscore.report import EXACT
 
     group = surfaces.groups[0]

@@ -1,4 +1,4 @@
-"""keepscore report: one HTML page for a surrogate, several beside each other, or a sweep."""
+"""keepscore report: one HTML page for a surrogate, or several beside each other."""
 
 from __future__ import annotations
 
@@ -25,9 +25,7 @@ GROUPS, GROUP_SIZE = 4, 10
 
 
 def report(
-    runs: Annotated[
-        list[Path], typer.Argument(help="Folders of trained surrogates, or one of `reproduce`.")
-    ],
+    runs: Annotated[list[Path], typer.Argument(help="Folders of trained surrogates.")],
     out: Annotated[Path, typer.Option("--out", "-o", help="The page.")] = Path("report.html"),
     model: TrainedModel = None,
     size: CardSize = "small",
@@ -38,19 +36,11 @@ def report(
 ) -> None:
     """Scorecards, training curves and likelihood surfaces of one run or several, in one page.
 
-    A folder written by `keepscore reproduce` gives a page for each of its case studies.
-
     Example: keepscore report runs/sis/bce runs/sis/asa --out runs/sis/report.html
     """
-    from keepscore.report.reproduction import cases_in
-
     make_folder(out.parent)
     if out.is_dir():
         raise DomainError(f"{out} is a folder; name the page, e.g. {out / 'report.html'}.")
-    if len(runs) == 1 and (cases := cases_in(runs[0])):
-        pages = _reproduction(runs[0], cases, out)
-        show({"reports": pages}, "\n".join(f"Report: {page}" for page in pages), json)
-        return
     from keepscore.cli.train import model_of
     from keepscore.evaluation import scorecard
     from keepscore.report import write
@@ -69,19 +59,6 @@ def report(
     page = write(content, out)
     result = {"report": str(page), "scorecards": {k: c.to_dict() for k, c in cards.items()}}
     show(result, f"Report: {page}", json)
-
-
-def _reproduction(path: Path, cases: list[str], out: Path) -> list[str]:
-    """One page a case: `out` itself for one, `out` with the case's name for several."""
-    from keepscore.cli.compare import now
-    from keepscore.report import write
-    from keepscore.report.reproduction import reproduction_content
-
-    pages = {
-        case: out if len(cases) == 1 else out.with_name(f"{out.stem}-{case}{out.suffix}")
-        for case in cases
-    }
-    return [str(write(reproduction_content(path, c, now()), page)) for c, page in pages.items()]
 
 
 def _content(surrogates: Any, model: Any, cards: Any, runs: list[Path], seed: int) -> Any:

@@ -1,6 +1,7 @@
 """Simulated datasets: the record, the workers that fill it, the store on disk."""
 
 from keepscore.data.dataset import Dataset
+from keepscore.data.provenance import environment
 from keepscore.data.reading import Status, finish, open_dataset, status
 from keepscore.data.simulate import simulate, simulate_share
 from keepscore.data.verification import Damage, Verification, repair, verify
@@ -10,6 +11,7 @@ __all__ = [
     "Dataset",
     "Status",
     "Verification",
+    "environment",
     "finish",
     "open_dataset",
     "repair",

@@ -14,6 +14,7 @@ from keepscore.errors import unknown_name
 from keepscore.evaluation.estimate import Estimate
 from keepscore.evaluation.etest import GRID, ETest, etest
 from keepscore.evaluation.ltest import LTest, ltest
+from keepscore.evaluation.metrics import label_of
 from keepscore.models.base import Model
 
 if TYPE_CHECKING:
@@ -37,18 +38,6 @@ SIZES = {
     "paper": Size(1_000_000, 20_000, 5_000, None, 30),
 }
 GROUP_SIZE = 10
-
-_MEANING = {
-    "bce": "binary cross-entropy",
-    "bce_excess": "  excess over it",
-    "score_mse": "score error²",
-    "rmse_near": "log-ratio differences, near (RMSE)",
-    "rmse_far": "log-ratio differences, far (RMSE)",
-    "lrt_mse": "likelihood-ratio statistic, error²",
-    "coverage": "coverage of 95% sets",
-    "volume": "volume of 95% sets",
-    "mle_mse": "estimate, error² (median)",
-}
 
 
 @dataclass(frozen=True)
@@ -103,8 +92,7 @@ class Scorecard:
             if row.test != test:
                 test = row.test
                 lines.append(_heading(self, test))
-            name, _, parameter = row.metric.partition("[")
-            label = _MEANING[name] + (f", {parameter.rstrip(']')}" if parameter else "")
+            label = label_of(row.metric) or row.metric
             ideal = "" if row.ideal is None else str(row.ideal)
             lines.append(f"  {label:<42}{row.found!s:>22}{ideal:>22}")
         if self.etest is None:

@@ -26,13 +26,13 @@ from keepscore.data import Dataset, simulate
 from keepscore.errors import DomainError, MissingError
 from keepscore.evaluation.equivalence import Equivalence, equivalence
 from keepscore.evaluation.ltest import LTestSet, ltest, ltest_set
+from keepscore.evaluation.metrics import label_of
 from keepscore.losses import ASA, BCE
 from keepscore.models.base import Model
 from keepscore.training import TrainConfig, train
 
 LARGEST = 10_000_000
 TIMING_SECONDS = 0.5
-WORDS = {"rmse_far": "the error of log-likelihood differences (far)", "bce": "test BCE"}
 HELD_OUT = 0.1
 
 
@@ -95,7 +95,7 @@ class Worth:
             f"{self.model}: is the score worth its cost? (pilot of {self.seconds:.0f} s)",
             f"  a simulation {1e3 * c.simulation:.3g} ms, its score {1e3 * c.score:.3g} ms more; "
             f"a step {1e3 * c.step_bce:.3g} ms (BCE), {1e3 * c.step_asa:.3g} ms (ASA)",
-            f"  by {WORDS[self.metric]}, ASA at N = {self.found.n:,} is worth {self.found}",
+            f"  by {label_of(self.metric)}, ASA at N = {self.found.n:,} is worth {self.found}",
         ]
         for plan in self.plans:
             lines.append(

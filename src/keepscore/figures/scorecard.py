@@ -19,7 +19,7 @@ from scipy import stats
 from keepscore.errors import MissingError
 from keepscore.evaluation.etest import ETest
 from keepscore.evaluation.scorecard import Scorecard
-from keepscore.figures.null_cdf import draw_null
+from keepscore.figures.null_distribution import draw_null
 from keepscore.figures.style import BLUE, DASHES, GREY, INK, panels, styled
 
 EXACT: Any = {"color": INK, "linestyle": DASHES["exact"]}

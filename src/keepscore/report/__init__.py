@@ -4,7 +4,7 @@ content = ReportContent(title=..., runs=..., scorecard=..., surfaces=surfaces_fr
 write(content, "runs/demo/report.html")
 """
 
-from keepscore.report.adapt import ideals, intervals_from, scorecard_from, title_of
+from keepscore.report.adapt import ideals, intervals_from, scorecard_from
 from keepscore.report.content import (
     EXACT,
     Axis,
@@ -51,7 +51,6 @@ __all__ = [
     "picture_from",
     "scorecard_from",
     "surfaces_from",
-    "title_of",
     "warnings_for",
     "write",
 ]

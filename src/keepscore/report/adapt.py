@@ -4,64 +4,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import Literal
 
 from numpy.typing import ArrayLike
 
 from keepscore.checks import as_floats
 from keepscore.errors import MissingError, ShapeError
 from keepscore.evaluation.estimate import Estimate as Measured
+from keepscore.evaluation.metrics import METRICS, Metric, title_of
 from keepscore.evaluation.scorecard import Scorecard
 from keepscore.inference.confidence import Intervals
 from keepscore.inference.mle import MLE
 from keepscore.report.content import EXACT, Coverage, Estimate, Interval, ScoreRow
-
-Better = Literal["lower", "higher", ""]
-
-# Metric: name on the page, unit, what it means, which way is better.
-WORDS: dict[str, tuple[str, str, str, Better]] = {
-    "bce": (
-        "Cross-entropy", "nats",
-        "How well pairs (θ, x) that belong together are told from shuffled ones.", "lower",
-    ),
-    "bce_excess": (
-        "Excess cross-entropy", "nats", "What the exact ratio would save on the same pairs.",
-        "lower",
-    ),
-    "score_mse": (
-        "Score error, squared", "", "Mean squared error of the gradient in θ.", "lower",
-    ),
-    "rmse_near": (
-        "Log-ratio differences, near", "nats",
-        "Root mean square error of log p(x|θ') − log p(x|θ) over small moves.", "lower",
-    ),
-    "rmse_far": (
-        "Log-ratio differences, far", "nats",
-        "Root mean square error of log p(x|θ') − log p(x|θ) over large moves.", "lower",
-    ),
-    "lrt_mse": (
-        "Test statistic error, squared", "",
-        "Likelihood-ratio statistic at the truth, against the exact one.", "lower",
-    ),
-    "coverage": (
-        "Coverage of the 95% sets", "", "How often the sets held the truth; 0.95 is right.", "",
-    ),
-    "volume": (
-        "Volume of the confidence sets", "working units",
-        "Near the exact one is good; smaller is not better unless coverage holds.", "",
-    ),
-    "mle_mse": (
-        "Estimate error, squared", "working units",
-        "Median over θ of the mean squared distance to the exact estimate.", "lower",
-    ),
-}  # fmt: skip
-
-
-def title_of(metric: str) -> str:
-    """A metric in words, with its parameter: score_mse[mu] is "Score error, squared, mu"."""
-    name, _, parameter = metric.partition("[")
-    title = WORDS[name][0] if name in WORDS else name
-    return f"{title}, {parameter.rstrip(']')}" if parameter else title
 
 
 def ideals(cards: Mapping[str, Scorecard]) -> dict[str, Measured]:
@@ -92,8 +45,12 @@ def scorecard_from(
         name = metric.partition("[")[0]
         if name == "coverage":  # it has a section of its own
             continue
-        _, unit, meaning, better = WORDS.get(name, (name, "", "", ""))
-        rows.append(ScoreRow(title_of(metric), meaning, found, ideal.get(metric), unit, better))
+        known = METRICS.get(name, Metric(name, name, "", "", ""))
+        rows.append(
+            ScoreRow(
+                title_of(metric), known.meaning, found, ideal.get(metric), known.unit, known.better
+            )
+        )
     return tuple(rows), _coverage(cards)
 
 

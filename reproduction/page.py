@@ -15,14 +15,10 @@ from typing import Any
 import numpy as np
 
 from keepscore.errors import MissingError
-from keepscore.evaluation.estimate import Estimate as Measured
-from keepscore.experiments.cases import CASES, OURS, Case, profile_of
-from keepscore.experiments.claims import CLAIMS, judge
-from keepscore.experiments.results import Result, find, load_exact, load_results
-from keepscore.figures.reproduction import case_figures, shown_network
+from keepscore.evaluation import METRICS, title_of
+from keepscore.evaluation import Estimate as Measured
 from keepscore.models import build
-from keepscore.report.adapt import WORDS, title_of
-from keepscore.report.content import (
+from keepscore.report import (
     EXACT,
     Axis,
     Coverage,
@@ -33,8 +29,12 @@ from keepscore.report.content import (
     ScoreRow,
     Surface,
     Surfaces,
+    picture_from,
 )
-from keepscore.report.gather import picture_from
+from reproduction.cases import CASES, OURS, Case, profile_of
+from reproduction.claims import CLAIMS, judge
+from reproduction.figures.by_case import case_figures, shown_network
+from reproduction.results import Result, find, load_exact, load_results
 
 CAPTIONS = {
     "examples": "Example data of the model",
@@ -67,7 +67,7 @@ def reproduction_content(path: str | Path, case: str, created: str = "") -> Repo
     results, exact = load_results(folder, case), load_exact(folder, case)
     if not results:
         raise MissingError(
-            f"No results of {case} under {folder}. Run `keepscore reproduce {case}`."
+            f"No results of {case} under {folder}. Run `python -m reproduction {case}`."
         )
     network = shown_network(study, results)
     chosen = [*find(results, network=network, seed=0), *find(results, network=OURS, seed=0)]
@@ -82,7 +82,7 @@ def reproduction_content(path: str | Path, case: str, created: str = "") -> Repo
         f"{network.upper()}, trained on N simulations without scores (BCE) and with (ASA)",
         created=created,
         methods=(*labels, EXACT),
-        commands=(f"keepscore reproduce {case}{profile} --out {folder}",),
+        commands=(f"python -m reproduction {case}{profile} --out {folder}",),
         findings=tuple(_findings(results)),
         warnings=tuple(_unfinished(study, results)),
         scorecard=tuple(_rows(labels, exact)),
@@ -124,12 +124,12 @@ def _rows(labels: dict[str, Result], exact: dict[str, Any] | None) -> Iterator[S
     first = next(iter(every.values()))
     for metric in first:
         name = metric.partition("[")[0]
-        if name not in WORDS or name == "coverage":  # coverage has a section of its own
+        if name not in METRICS or name == "coverage":  # coverage has a section of its own
             continue
-        _, unit, meaning, better = WORDS[name]
+        known = METRICS[name]
         values = {label: _estimate(found[metric]) for label, found in every.items()}
         perfect = _perfect(name, list(every.values()), exact)
-        yield ScoreRow(title_of(metric), meaning, values, perfect, unit, better)
+        yield ScoreRow(title_of(metric), known.meaning, values, perfect, known.unit, known.better)
 
 
 def _perfect(

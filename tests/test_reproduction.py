@@ -20,8 +20,9 @@ from keepscore.errors import (
     StorageError,
     UnknownNameError,
 )
-from keepscore.experiments import cases, reproduce
-from keepscore.experiments.cases import (
+from keepscore.files import read_json
+from reproduction import cases, reproduce
+from reproduction.cases import (
     OURS,
     PROFILES,
     Block,
@@ -32,11 +33,12 @@ from keepscore.experiments.cases import (
     find_plan,
     profile_of,
 )
-from keepscore.experiments.cell import run_cell
-from keepscore.experiments.claims import CLAIMS, judge
-from keepscore.experiments.document import cut, fill, sections
-from keepscore.experiments.inputs import plane
-from keepscore.experiments.results import (
+from reproduction.cell import run_cell
+from reproduction.claims import CLAIMS, judge
+from reproduction.document import cut, fill, sections
+from reproduction.figures.by_case import figures_from
+from reproduction.inputs import plane
+from reproduction.results import (
     EXACT,
     TIMING,
     cell_file,
@@ -48,11 +50,9 @@ from keepscore.experiments.results import (
     write_record,
     write_result,
 )
-from keepscore.experiments.sweep import missing_cells
-from keepscore.experiments.timing import measure_times
-from keepscore.experiments.worth import worth_table
-from keepscore.figures.reproduction import figures_from
-from keepscore.files import read_json
+from reproduction.sweep import missing_cells
+from reproduction.timing import measure_times
+from reproduction.worth_table import worth_table
 
 # Compiling networks on a busy machine takes its time.
 pytestmark = pytest.mark.timeout(900)
@@ -159,7 +159,7 @@ def test_a_plane_of_a_likelihood_is_the_likelihood_there():
 
 @pytest.fixture(scope="module")
 def smoke(tmp_path_factory):
-    """`keepscore reproduce all --profile smoke`."""
+    """`python -m reproduction all --profile smoke`."""
     path, lines = tmp_path_factory.mktemp("smoke"), []
     results = reproduce("all", "smoke", path, report=lines.append)
     return path, results, lines
@@ -233,8 +233,8 @@ def test_a_second_run_does_nothing_and_a_deleted_cell_alone_is_redone(smoke):
 TINY = """
 import sys
 from pathlib import Path
-from keepscore.experiments import cases
-from keepscore.experiments.sweep import reproduce
+from reproduction import cases
+from reproduction.sweep import reproduce
 sizes = cases.Evaluation(64, 8, 4, 4, (2, 2), 2, 2, 5, points=6)
 blocks = (cases.Block(("3k",), (256,), ("asa",)),)
 short = {"min_epochs": 40, "max_epochs": 40, "batch_size": 16}
@@ -245,7 +245,9 @@ reproduce("sis", "tiny", Path(sys.argv[1]))
 
 def run_tiny(path, wait=True):
     command = [sys.executable, "-c", TINY, str(path)]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    process = subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, cwd=ROOT
+    )
     if wait:
         output = process.communicate(timeout=240)[0]
         assert process.returncode == 0, output
@@ -374,7 +376,7 @@ def test_equivalence_of_an_invented_gain_is_found(tmp_path):
 
 def test_the_page_agrees_with_the_results():
     """docs/reproduction.md says what the files in results/ say; if not:
-    python -m keepscore.experiments.document"""
+    python -m reproduction.document"""
     text = (ROOT / "docs" / "reproduction.md").read_text()
     for part, content in sections(ROOT / "results").items():
         assert cut(text, part, "page")[1] == content
@@ -458,3 +460,25 @@ def test_times_measured_apart_replace_those_of_the_cells(tmp_path):
     write_record(tmp_path / "sis" / TIMING, {"format": 1, "case": "sis"})
     with pytest.raises(FormatError, match="times"):
         load_results(tmp_path, "sis")
+
+
+def command(*words, code=0):
+    done = subprocess.run(
+        [sys.executable, "-m", *words], cwd=ROOT, capture_output=True, text=True, timeout=120
+    )
+    assert done.returncode == code, done.stderr
+    return done
+
+
+def test_the_command_says_what_is_wrong_in_a_sentence(tmp_path):
+    (tmp_path / "file").write_text("")
+    wrong = {
+        ("sys",): "Did you mean 'sis'",
+        ("sis", "--profile", "smok"): "Did you mean 'smoke'",
+        ("sis", "--profile", "smoke", "-o", str(tmp_path / "file")): "Cannot create",
+    }
+    for words, said in wrong.items():
+        done = command("reproduction", *words, code=2)
+        assert said in done.stderr
+        assert done.stderr.count("\n") == 1
+    assert "No results" in command("reproduction.pages", str(tmp_path), code=2).stderr

@@ -14,7 +14,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from keepscore.evaluation.estimate import Estimate
+from keepscore.evaluation import Estimate
 from keepscore.figures.style import (
     GREY,
     INK,

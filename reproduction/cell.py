@@ -11,25 +11,24 @@ from typing import Any
 
 import numpy as np
 
-from keepscore.data.provenance import environment
-from keepscore.evaluation import etest, ltest
-from keepscore.evaluation.estimate import stratified_mean
-from keepscore.experiments.cases import OURS, Cell, Plan
-from keepscore.experiments.course import course, epochs_of
-from keepscore.experiments.examples import example_data
-from keepscore.experiments.inputs import Workspace, example_group, example_surface
-from keepscore.experiments.results import EXACT, FORMAT, Result, write_record, write_result
+from keepscore import etest, ltest
+from keepscore.data import environment
+from keepscore.evaluation import stratified_mean
+from reproduction.cases import OURS, Cell, Plan
+from reproduction.course import course, epochs_of
+from reproduction.examples import example_data
+from reproduction.inputs import Workspace, example_group, example_surface
+from reproduction.results import EXACT, FORMAT, Result, write_record, write_result
 
 MONITORED = 20_000  # test pairs whose BCE is followed through a training
 
 
 def run_cell(cell: Cell, plan: Plan, path: Path) -> Result:
     """Train and test one cell; its result is on disk when this returns."""
-    from keepscore.losses import ASA, BCE, Loss
-    from keepscore.training import TrainConfig, train
+    from keepscore import ASA, BCE, TrainConfig, train
 
     ours = cell.network == OURS
-    scores: Loss = ASA.recommended() if ours else ASA()
+    scores: BCE | ASA = ASA.recommended() if ours else ASA()
     if ours:
         config = TrainConfig.recommended(seed=cell.seed, **plan.training)
     else:

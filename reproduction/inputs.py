@@ -17,15 +17,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from keepscore.checks import Floats
-from keepscore.data import Dataset, simulate
+from keepscore import Dataset, Likelihood, Space, mle, simulate
 from keepscore.evaluation import ETestSet, LTestSet, etest_set, ltest_set
-from keepscore.experiments.cases import Cell, Plan, find_case
 from keepscore.files import make_folder
-from keepscore.inference import mle
-from keepscore.likelihood import Integers, Likelihood
 from keepscore.models import Model, build
-from keepscore.space import Space
+from reproduction.cases import Cell, Plan, find_case
+
+Floats = NDArray[np.float64]
+Integers = NDArray[np.int64]
 
 # Seeds of the tests: one for all cells, so that cells differ by their training alone.
 TEST_SEED = 1000
@@ -44,7 +43,7 @@ class Workspace:
         return self.path / ".work" / self.case
 
     def make(self) -> None:
-        """Create it; version control is told to look away."""
+        """Create it, with a `.gitignore` so that nothing in it is committed."""
         make_folder(self.folder)
         ignore = self.path / ".work" / ".gitignore"
         if not ignore.exists():

@@ -1,6 +1,6 @@
 """docs/reproduction.md, filled from the cells' JSON between markers.
 
-    python -m keepscore.experiments.document [results [docs/reproduction.md]]
+    python -m reproduction.document [results [docs/reproduction.md]]
 
 A page has two parts that are not written by hand, `claims` and `cells`, each between a line
 <!-- claims: begin --> and a line <!-- claims: end -->; a test compares them with the results.
@@ -14,13 +14,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from keepscore.errors import FormatError, StorageError
-from keepscore.evaluation.equivalence import Equivalence
-from keepscore.experiments.cases import CASES, OURS
-from keepscore.experiments.claims import CLAIMS, judge, of_paper
-from keepscore.experiments.results import Result, find, load_exact, load_results, summary_columns
-from keepscore.experiments.words import title
-from keepscore.experiments.worth import Worth, worth_table
+from keepscore.evaluation import Equivalence, label_of
 from keepscore.files import write_atomically
+from reproduction.cases import CASES, OURS
+from reproduction.claims import CLAIMS, judge, of_paper
+from reproduction.results import Result, find, load_exact, load_results, summary_columns
+from reproduction.worth_table import Worth, worth_table
 
 COMPARED = "30k"  # the paper's network beside which ours is shown
 WORTH = (
@@ -87,7 +86,7 @@ def _cases(path: Path, found: dict[str, list[Result]]) -> Iterator[str]:
         yield f"## {CASES[case].title}"
         yield ""
         if not results:
-            yield f"Not yet run. Command: `keepscore reproduce {case} --profile committed`."
+            yield f"Not yet run. Command: `python -m reproduction {case} --profile committed`."
             continue
         yield from _summary(path, case, results)
 
@@ -157,7 +156,7 @@ def _ours(results: list[Result]) -> Iterator[str]:
     yield "| | " + " | ".join(f"{t} ({len(found)})" for t, found in shown.items()) + " |"
     yield "|---|" + "---|" * len(shown)
     for metric in mine[0].metrics():
-        if (words := title(metric)) is not None:
+        if (words := label_of(metric)) is not None:
             yield f"| {words} | " + " | ".join(_range(r, metric) for r in shown.values()) + " |"
     yield ""
 

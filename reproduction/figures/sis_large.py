@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from keepscore.evaluation.estimate import Estimate
+from keepscore.evaluation import Estimate
 from keepscore.figures.style import BLUE, GREY, INK, RED, panels, styled
 
 # Panel title, metrics in it with their labels, and where a line belongs.

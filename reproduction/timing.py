@@ -21,11 +21,10 @@ from typing import Any
 
 import numpy as np
 
-from keepscore.data import Dataset
-from keepscore.data.provenance import environment
-from keepscore.experiments.cases import LOSSES, find_case
-from keepscore.experiments.results import FORMAT, TIMING, write_record
+from keepscore.data import Dataset, environment
 from keepscore.models import build
+from reproduction.cases import LOSSES, find_case
+from reproduction.results import FORMAT, TIMING, write_record
 
 BATCH, BATCHES, ROUNDS = 64, 256, 5
 
@@ -74,8 +73,7 @@ def _noise(case: str, n: int) -> Dataset:
 
 def _milliseconds(case: str, data: Dataset, network: str, loss: str) -> float:
     """A batch's time in the second and third of three epochs; the first one compiles."""
-    from keepscore.losses import ASA, BCE
-    from keepscore.training import TrainConfig, train
+    from keepscore import ASA, BCE, TrainConfig, train
 
     config = TrainConfig.paper(case, min_epochs=3, max_epochs=3, learning_rate=1e-6)
     small = data.take(BATCH)

@@ -32,18 +32,16 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from keepscore.checks import Floats
-from keepscore.data import Dataset, simulate
+from keepscore import Dataset, simulate
 from keepscore.errors import KeepscoreWarning, MismatchError, unknown_name
-from keepscore.evaluation.estimate import Estimate, mean, root_mean_square, stratified_mean
-from keepscore.experiments.course import course, epochs_of
-from keepscore.experiments.results import FORMAT, write_record
+from keepscore.evaluation import Estimate, mean, root_mean_square, stratified_mean
 from keepscore.files import make_folder, read_json
-from keepscore.inference import confidence_set, local_coverage
-from keepscore.inference.calibration import calibrate
-from keepscore.inference.null import Calibration
+from keepscore.inference import Calibration, calibrate, confidence_set, local_coverage
 from keepscore.models import SIS, contact_network
+from reproduction.course import course, epochs_of
+from reproduction.results import FORMAT, write_record
 
 CASE = "sis-large"
 DIFFERENCES = "differences.json"
@@ -130,9 +128,8 @@ def reproduce_large(
 
 def run_training(training: str, plan: LargePlan, folder: Path) -> dict[str, Any]:
     """Simulate, train, calibrate and test one surrogate; plain data."""
-    from keepscore.losses import ASA, BCE
+    from keepscore import ASA, BCE, TrainConfig, train
     from keepscore.networks import graph_network
-    from keepscore.training import TrainConfig, train
 
     loss, more = TRAININGS[training]
     model, n, work = large_model(plan.nodes), round(plan.n * more), folder / ".work" / CASE
@@ -196,7 +193,7 @@ def summary(results: Mapping[str, Mapping[str, Any]]) -> str:
 def paired_differences(plan: LargePlan, folder: Path) -> dict[str, dict[str, Any]]:
     """How much more each loss is than that of `joint`, on the same pairs: the error of a paired
     difference is far below that of either mean."""
-    from keepscore.surrogate import load
+    from keepscore import load
 
     work, model = folder / ".work" / CASE, large_model(plan.nodes)
     losses = {name: _pair_losses(load(work / name), model, plan, work) for name in TRAININGS}
@@ -215,7 +212,7 @@ def _losses(surrogate: Any, model: SIS, plan: LargePlan, work: Path) -> dict[str
     return {name: mean(found[:, k]).to_dict() for k, name in enumerate(METRICS[:3])}
 
 
-def _pair_losses(surrogate: Any, model: SIS, plan: LargePlan, work: Path) -> Floats:
+def _pair_losses(surrogate: Any, model: SIS, plan: LargePlan, work: Path) -> NDArray[np.float64]:
     """BCE of each fresh x with its own theta and another's, and the squared differences from the
     joint score of its path: (pairs, 3)."""
     fresh = simulate(

@@ -1,8 +1,8 @@
 """The configurations of the paper as data, and the sweep that runs them."""
 
-from keepscore.experiments.cases import CASES, PROFILES, Cell, Plan, find_cases, find_plan
-from keepscore.experiments.results import Result, load_exact, load_results, summary_frame
-from keepscore.experiments.sweep import reproduce
+from reproduction.cases import CASES, PROFILES, Cell, Plan, find_cases, find_plan
+from reproduction.results import Result, load_exact, load_results, summary_frame
+from reproduction.sweep import reproduce
 
 __all__ = [
     "CASES",

@@ -12,8 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from keepscore.experiments.cases import find_case
 from keepscore.models import SIS, build
+from reproduction.cases import find_case
 
 SEED = 7
 FINE = 50  # points of time between two observations

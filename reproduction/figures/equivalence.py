@@ -10,7 +10,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from keepscore.evaluation.equivalence import Equivalence
+from keepscore.evaluation import Equivalence
 from keepscore.figures.style import (
     GREY,
     INK,

@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from keepscore.errors import FormatError, MismatchError
-from keepscore.evaluation.estimate import Estimate
-from keepscore.experiments.cases import CASES, Cell
+from keepscore.evaluation import Estimate
 from keepscore.files import make_folder, read_json, write_atomically
+from reproduction.cases import CASES, Cell
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -7,8 +7,8 @@ from dataclasses import replace
 
 from matplotlib.figure import Figure
 
-from keepscore.evaluation.estimate import Estimate
-from keepscore.figures.arrows import Arrow, ArrowPanel, arrow_plot
+from keepscore.evaluation import Estimate
+from reproduction.figures.arrows import Arrow, ArrowPanel, arrow_plot
 
 TITLES = {
     "seconds_per_step": "milliseconds a batch",

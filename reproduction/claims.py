@@ -17,9 +17,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from keepscore.experiments.cases import CASES, OURS
-from keepscore.experiments.results import Result, find
-from keepscore.experiments.worth import worth_table
+from reproduction.cases import CASES, OURS
+from reproduction.results import Result, find
+from reproduction.worth_table import worth_table
 
 MOST, SOME = 0.8, 0.5
 MUCH = 3.0  # the paper's lower equivalence, and the step from one N to the next

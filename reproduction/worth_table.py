@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from keepscore.evaluation.equivalence import Equivalence, equivalence
-from keepscore.experiments.cases import find_case
-from keepscore.experiments.results import Result, find
-from keepscore.experiments.words import title
+from keepscore import equivalence
+from keepscore.evaluation import Equivalence, label_of
 from keepscore.models import build
+from reproduction.cases import find_case
+from reproduction.results import Result, find
 
 # Metrics that have an equivalence: times, coverage and volume do not.
 COMPARED = ("bce", "score_mse", "rmse_near", "rmse_far", "lrt_mse", "mle_mse")
@@ -48,7 +48,7 @@ def _labelled(result: Result) -> Iterator[tuple[str, str]]:
     for key in COMPARED:
         of_each = (f"{key}[{name}]" for name in names)
         for metric in of_each if key in ("score_mse", "mle_mse") else (key,):
-            yield metric, title(metric) or metric
+            yield metric, label_of(metric) or metric
 
 
 def _one(bce: list[Result], sizes: Sequence[int], asa: list[Result], metric: str) -> Equivalence:

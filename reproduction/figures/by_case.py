@@ -13,21 +13,20 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from keepscore.errors import MissingError, unknown_name
-from keepscore.evaluation.estimate import Estimate
-from keepscore.experiments.cases import CASES, Case
-from keepscore.experiments.claims import of_paper
-from keepscore.experiments.results import TIMES, Result, find, load_exact, load_results
-from keepscore.experiments.worth import worth_table
-from keepscore.figures.arrows import Arrow, ArrowPanel, arrow_plot
-from keepscore.figures.equivalence import EquivalenceRow, equivalence_plot
-from keepscore.figures.examples import epidemic, fields
-from keepscore.figures.null_cdf import NullSample, null_cdf
-from keepscore.figures.saving import FORMATS, save_figure
-from keepscore.figures.surfaces import SurfacePanel, surfaces
-from keepscore.figures.timing import timing
-from keepscore.figures.training_time import TrainingCurve, training_time
+from keepscore.evaluation import Estimate
+from keepscore.figures import FORMATS, SurfacePanel, save_figure, surfaces
 from keepscore.files import make_folder
 from keepscore.models import build
+from reproduction.cases import CASES, Case
+from reproduction.claims import of_paper
+from reproduction.figures.arrows import Arrow, ArrowPanel, arrow_plot
+from reproduction.figures.equivalence import EquivalenceRow, equivalence_plot
+from reproduction.figures.examples import epidemic, fields
+from reproduction.figures.null_cdf import NullSample, null_cdf
+from reproduction.figures.timing import timing
+from reproduction.figures.training_time import TrainingCurve, training_time
+from reproduction.results import TIMES, Result, find, load_exact, load_results
+from reproduction.worth_table import worth_table
 
 
 def figures_from(path: str | Path, out: str | Path | None = None, form: str = "svg") -> list[Path]:
@@ -49,7 +48,7 @@ def figures_from(path: str | Path, out: str | Path | None = None, form: str = "s
             written.append(save_figure(figure, file))
     if not written:
         raise MissingError(
-            f"No results under {folder}. Run `keepscore reproduce` with this folder first."
+            f"No results under {folder}. Run `python -m reproduction` with this folder first."
         )
     return written
 

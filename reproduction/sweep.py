@@ -15,10 +15,10 @@ from pathlib import Path
 from typing import Any
 
 from keepscore.errors import MissingError
-from keepscore.experiments.cases import Cell, Plan, find_cases, find_plan
-from keepscore.experiments.cell import run_cell, write_exact
-from keepscore.experiments.inputs import Workspace
-from keepscore.experiments.results import (
+from reproduction.cases import Cell, Plan, find_cases, find_plan
+from reproduction.cell import run_cell, write_exact
+from reproduction.inputs import Workspace
+from reproduction.results import (
     EXACT,
     Result,
     cell_file,

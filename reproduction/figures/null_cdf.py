@@ -6,22 +6,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from numpy.typing import ArrayLike
-from scipy import stats
 
-from keepscore.figures.style import (
-    DASHES,
-    GREY,
-    INK,
-    LOSS_NAMES,
-    colour_of,
-    panels,
-    short,
-    styled,
-)
+from keepscore.figures import draw_null
+from keepscore.figures.style import DASHES, INK, LOSS_NAMES, colour_of, panels, short, styled
 
 
 @dataclass(frozen=True)
@@ -49,34 +38,6 @@ def null_cdf(
         draw_null(ax, [(s.statistics, _look(s, known)) for s in samples], d, level)
         ax.set_title(title)
     return figure
-
-
-def draw_null(
-    ax: Axes, curves: Sequence[tuple[ArrayLike, dict[str, Any]]], d: int, level: float
-) -> None:
-    """Into one panel: each curve's statistics with its line's options, beside chi-square."""
-    critical = float(stats.chi2.ppf(level, d))
-    right = 3.2 * critical
-    grid = np.linspace(0, right, 400)
-    ax.plot(grid, stats.chi2.cdf(grid, d), color=GREY, linewidth=3, alpha=0.35)
-    ax.annotate(
-        f"grey: chi-square, {d} d.f.",
-        (0.98, 0.04),
-        xycoords="axes fraction",
-        ha="right",
-        fontsize=8,
-        color=GREY,
-    )
-    for statistics, look in curves:
-        values = np.sort(np.asarray(statistics, dtype=float), axis=None)
-        share = np.arange(1, len(values) + 1) / len(values)
-        ax.step(np.append(0.0, values), np.append(0.0, share), where="post", **look)
-    ax.axvline(critical, color=INK, linewidth=0.8)
-    ax.axhline(level, color=INK, linewidth=0.8)
-    ax.annotate(f" {level:.0%}", (right, level), va="bottom", ha="right", fontsize=8)
-    ax.set(xlim=(0, right), ylim=(0, 1.02))
-    ax.set(xlabel="likelihood-ratio statistic at the true theta", ylabel="share at or below")
-    ax.legend(loc="center right")
 
 
 def _look(sample: NullSample, sizes: Sequence[int]) -> dict[str, Any]:

@@ -1,0 +1,1 @@
+"""The paper's figures: one function per figure, records in, matplotlib Figure out."""
