@@ -35,6 +35,7 @@ _HOMES = {
     "calibrate": "keepscore.inference",
     "local_coverage": "keepscore.inference",
     "posterior": "keepscore.inference",
+    "refine": "keepscore.inference",
     "sbc": "keepscore.inference",
     "ltest": "keepscore.evaluation",
     "etest": "keepscore.evaluation",

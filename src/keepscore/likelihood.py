@@ -43,6 +43,8 @@ class Likelihood:
     traceable: Callable[[Any, int], Any] | None = None
     # Plain data of a calibration saved with a surrogate; `inference.calibration` reads it.
     calibration: Mapping[str, Any] | None = None
+    # Of a refined likelihood: its error, what it cost and where it holds (`inference.refine`).
+    refinement: Any = None
 
     def __call__(self, theta: ArrayLike) -> Any:
         """Values at theta (d,) or (m, d): () or (m,) for one group, (g,) or (g, m) for many."""

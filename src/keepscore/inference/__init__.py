@@ -8,6 +8,7 @@ from keepscore.inference.mle import MLE, mle
 from keepscore.inference.null import Calibration
 from keepscore.inference.posterior import posterior
 from keepscore.inference.profile import profile_curve
+from keepscore.inference.refine import Refinement, refine
 from keepscore.inference.sbc import SBC, sbc
 from keepscore.inference.tests import LRT, lrt
 
@@ -20,6 +21,7 @@ __all__ = [
     "Intervals",
     "Likelihood",
     "LocalCoverage",
+    "Refinement",
     "calibrate",
     "confidence_set",
     "local_coverage",
@@ -27,6 +29,7 @@ __all__ = [
     "mle",
     "posterior",
     "profile_curve",
+    "refine",
     "sbc",
     "select",
 ]

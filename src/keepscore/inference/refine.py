@@ -1,0 +1,555 @@
+"""Exact answers from a surrogate and a few dozen exact values: `refine`.
+
+A surrogate's error is small and smooth in theta, so it is learned from almost nothing. For each
+group
+
+    l_exact(theta) = l_surrogate(theta) + D(theta)
+
+and D is interpolated (numerics/kriging.py) from exact values and gradients at points in the group's
+confidence set, in coordinates u = A'(theta - theta_hat), A A' the curvature of the surrogate at its
+maximum: there the set is about a ball. Round by round,
+
+    1  the refined likelihood is maximised anew; a cloud of points around it, those inside its set
+       at `level`, is where the answer is used,
+    2  exact values are asked for where the interpolation is least sure,
+    3  before they are used they test it: z = (D - predicted) / predicted standard deviation.
+
+The estimated error is the root mean square, over the cloud, of the predicted standard deviation,
+times the root mean square of all z so far (never less than one). A group is done when that is below
+the tolerance and new points have confirmed it, or when its evaluations are spent.
+
+Nothing is extrapolated: outside the cloud's ellipsoid D is held at its value on the boundary, in
+the direction of theta, and `Refinement.contains` says where that is.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from scipy import stats
+
+from keepscore.checks import Floats, require_count, require_level
+from keepscore.errors import (
+    DomainError,
+    KeepscoreWarning,
+    MismatchError,
+    MissingError,
+    NonFiniteError,
+)
+from keepscore.inference.likelihood import require_likelihood, select
+from keepscore.inference.mle import observed_information
+from keepscore.inference.search import make_positive
+from keepscore.inference.start import Maximum, climb_again, maximise
+from keepscore.likelihood import Integers, Likelihood
+from keepscore.numerics import kriging
+from keepscore.numerics.kriging import Kriging, powers_up_to
+from keepscore.space import Region
+
+CLOUD = 192  # candidates per group and round
+REACH = 1.25  # of the radius of the set at `level`, for sets that are not quite ellipsoids
+ROUNDS = 6
+CONFIRMED = 3  # exact points that must have tested the interpolation before a group is done
+PRIOR_TESTS = 2.0  # z = 1 counted as often in the mean of z^2
+GROUPS_AT_ONCE = 256
+MOST_TERMS = 300  # of a polynomial for samplers
+
+
+@dataclass(frozen=True)
+class Refinement:
+    """What `refine` did, per group: estimated error (g,) of the log-likelihood over the set at
+    `level`, exact evaluations (g,), and whether the tolerance was reached (g,).
+
+    centre (g, d), factor (g, d, d), radius: the ellipsoid |factor' (theta - centre)| <= radius that
+    was refined. points: one (n, d) array of theta per group.
+    """
+
+    error: Floats
+    evaluations: Integers
+    reached: np.ndarray
+    tolerance: float
+    level: float
+    centre: Floats
+    factor: Floats
+    radius: float
+    points: tuple[Floats, ...]
+
+    def contains(self, theta: Floats, group: Integers) -> np.ndarray:
+        """Whether theta (m, d) lies where the likelihood of its group (m,) was refined."""
+        s = np.einsum("mji,mj->mi", self.factor[group], theta - self.centre[group])
+        return np.asarray((s**2).sum(axis=1) <= self.radius**2 * (1 + 1e-9))
+
+    def __str__(self) -> str:
+        count, reached = len(self.error), int(self.reached.sum())
+        if count == 1:
+            state = "within" if reached else "NOT within"
+            return (
+                f"refined: error {self.error[0]:.2g} by {int(self.evaluations[0])} exact "
+                f"evaluations, {state} the tolerance of {self.tolerance:g}"
+            )
+        return (
+            f"refined: median error {np.median(self.error):.2g} (largest {self.error.max():.2g}) "
+            f"by {np.mean(self.evaluations):.0f} exact evaluations per group; {reached} of "
+            f"{count} groups within the tolerance of {self.tolerance:g}"
+        )
+
+
+def refine(
+    like: Likelihood,
+    exact: Likelihood,
+    evaluations: int = 40,
+    tolerance: float = 0.01,
+    level: float = 0.99,
+    region: Region = "base",
+    seed: int = 0,
+) -> Likelihood:
+    """A surrogate's likelihood corrected by a few exact evaluations, with a stated error.
+
+    Args:
+        like: The surrogate's likelihood, `surrogate.given(xs)`, of one group or many.
+        exact: The exact likelihood of the same data, `model.given(xs)`.
+        evaluations: The most exact evaluations (value and gradient) per group.
+        tolerance: Stop a group when the estimated error of its log-likelihood is below this.
+        level: The error is that over the confidence set at this level.
+        region: Box of theta.
+        seed: Seed of the candidate points.
+
+    Returns:
+        A likelihood of kind "refined" that every function of inference takes; its `refinement` says
+        how large the error is, what it cost, and where it holds.
+    """
+    _require_together(like, exact)
+    evaluations = require_count(evaluations, "evaluations", minimum=like.space.d + 3)
+    level = require_level(level)
+    if not (np.isfinite(tolerance) and tolerance > 0):
+        raise DomainError(f"tolerance must be positive; got {tolerance!r}.")
+    goal = _Goal(evaluations, float(tolerance), level, region, seed)
+    chunks = np.array_split(np.arange(like.group_count), -(-like.group_count // GROUPS_AT_ONCE))
+    correction = _joined([_some(select(like, c), select(exact, c), goal) for c in chunks])
+    if not correction.record.reached.all():
+        short = int((~correction.record.reached).sum())
+        warnings.warn(
+            f"The tolerance of {tolerance:g} was not reached in {short} of {like.group_count} "
+            f"group(s) with {evaluations} exact evaluations each; the largest estimated error is "
+            f"{correction.record.error.max():.2g}. Allow more evaluations, or check that both "
+            "likelihoods are of the same model.",
+            KeepscoreWarning,
+            stacklevel=2,
+        )
+    refined = _corrected(like, correction)
+    more = None if like.traceable is None else correction.traced()
+    return refined if more is None else replace(refined, traceable=_sum(like.traceable, more))
+
+
+def _sum(one: Any, two: Any) -> Callable[[Any, Any], Any]:
+    return lambda theta, group: one(theta, group) + two(theta, group)
+
+
+def _require_together(like: Likelihood, exact: Likelihood) -> None:
+    """Two likelihoods of the same groups in the same space, or an error."""
+    require_likelihood(like)
+    require_likelihood(exact)
+    if exact.kind != "exact":
+        raise MismatchError(
+            f"The second likelihood must be an exact one (model.given(xs)); it is {exact.kind}."
+        )
+    if like.space != exact.space:
+        raise MismatchError("Both likelihoods must be of the same space; these differ.")
+    here, there = (
+        f"{one.group_count} group(s) of {one.group_size} observation(s)" for one in (like, exact)
+    )
+    if here != there or like.single != exact.single:
+        raise MismatchError(f"Both likelihoods must be of the same data: {here}, and {there}.")
+
+
+# --- the correction ------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Correction:
+    """D of every group: an interpolant in u = a'(theta - origin), and where it holds."""
+
+    kriging: Kriging
+    origin: Floats
+    a: Floats
+    record: Refinement
+
+    def at(self, theta: Floats, group: Integers) -> tuple[Floats, Floats]:
+        """D (m,) and its gradient (m, d) at theta (m, d) of the groups (m,)."""
+        held, pull = self._held(theta, group)
+        a = self.a[group]
+        u = np.einsum("mji,mj->mi", a, held - self.origin[group])
+        value, along = self.kriging.at(u, group)
+        slope = np.einsum("mij,mj->mi", a, along)
+        return value, np.einsum("mij,mi->mj", pull, slope)
+
+    def _held(self, theta: Floats, group: Integers) -> tuple[Floats, Floats]:
+        """theta moved to the ellipsoid where it lies outside, and d held / d theta (m, d, d)."""
+        record, d = self.record, theta.shape[1]
+        factor, offset = record.factor[group], theta - record.centre[group]
+        s = np.einsum("mji,mj->mi", factor, offset)
+        length = np.sqrt((s**2).sum(axis=1))
+        share = np.minimum(1.0, record.radius / np.maximum(length, 1e-300))
+        held = record.centre[group] + share[:, None] * offset
+        # Outside, held = centre + R offset / |s|: what moves along the offset changes nothing.
+        direction = np.einsum("mij,mj->mi", factor, s) / np.maximum(length**2, 1e-300)[:, None]
+        along = offset[:, :, None] * direction[:, None, :]
+        along = np.where((share < 1)[:, None, None], along, 0.0)
+        return held, share[:, None, None] * (np.eye(d) - along)
+
+    def traced(self) -> Callable[[Any, Any], Any] | None:
+        """D at theta (d,) of a group, written in JAX; None if no polynomial comes near enough.
+
+        The interpolant's weights are large and cancel, which float32 cannot hold. A polynomial of
+        it over the ellipsoid, scaled to the unit ball, can.
+        """
+        import jax.numpy as jnp
+
+        found = self._as_polynomial()
+        if found is None:
+            return None
+        powers, coefficients = found
+        of = [
+            jnp.asarray(array, jnp.float32)
+            for array in (self.record.centre, self.record.factor / self.record.radius, coefficients)
+        ]
+
+        def difference(theta: Any, group: Any) -> Any:
+            centre, factor, beta = (array[group] for array in of)
+            s = (factor * (theta - centre)[:, None]).sum(axis=0)
+            square = (s**2).sum()
+            far = square > 1
+            s = s * jnp.where(far, 1 / jnp.sqrt(jnp.where(far, square, 1.0)), 1.0)
+            return (beta * jnp.prod(s ** jnp.asarray(powers), axis=1)).sum()
+
+        return difference
+
+    def _as_polynomial(self) -> tuple[Integers, Floats] | None:
+        """Powers (terms, d) and coefficients (g, terms) in s = factor'(theta - centre) / radius."""
+        record, (g, d) = self.record, self.origin.shape
+        back = np.linalg.inv(record.factor)
+        for degree in range(3, 9):
+            powers = powers_up_to(d, degree)
+            if len(powers) > MOST_TERMS:
+                break
+            s = _ball(d, 1, 4 * len(powers))
+            theta = record.centre[:, None] + record.radius * np.einsum("mj,gji->gmi", s, back)
+            group = np.repeat(np.arange(g), len(s))
+            value = self.at(theta.reshape(-1, d), group)[0].reshape(g, len(s))
+            basis = np.prod(s[:, None, :] ** powers, axis=2)
+            train = np.arange(len(s)) % 4 != 3
+            beta = value[:, train] @ np.linalg.pinv(basis[train]).T
+            off = (value - beta @ basis.T)[:, ~train]
+            if np.sqrt((off**2).mean(axis=1)).max() < 0.3 * record.tolerance:
+                return powers, beta
+        return None
+
+
+def _corrected(like: Likelihood, correction: Correction) -> Likelihood:
+    """l + D, as a likelihood of its own."""
+    count = like.group_count
+
+    def pairs(theta: Floats, group: Integers) -> Floats:
+        return like.pairs(theta, group) + correction.at(theta, group)[0]
+
+    def pairs_gradient(theta: Floats, group: Integers) -> tuple[Floats, Floats]:
+        value, gradient = like.pairs_gradient(theta, group)
+        more, slope = correction.at(theta, group)
+        return value + more, gradient + slope
+
+    def surface(theta: Floats) -> Floats:
+        rows, group = np.tile(theta, (count, 1)), np.repeat(np.arange(count), len(theta))
+        return like.surface(theta) + correction.at(rows, group)[0].reshape(count, len(theta))
+
+    return replace(
+        like,
+        pairs=pairs,
+        pairs_gradient=pairs_gradient,
+        surface=surface,
+        kind="refined",
+        traceable=None,
+        calibration=None,  # it was made for the surrogate
+        refinement=correction.record,
+    )
+
+
+def _joined(parts: Sequence[Correction]) -> Correction:
+    """Corrections of some groups each as one of all of them."""
+    most = max(part.kriging.points.shape[1] for part in parts)
+
+    def padded(array: Floats) -> Floats:
+        room = [(0, 0), (0, most - array.shape[1]), *[(0, 0)] * (array.ndim - 2)]
+        return np.pad(array, room)
+
+    def all_of(pick: Callable[[Correction], Any]) -> Any:
+        return np.concatenate([pick(part) for part in parts])
+
+    first = parts[0]
+    together = Kriging(
+        points=all_of(lambda c: padded(c.kriging.points)),
+        weights=all_of(lambda c: padded(c.kriging.weights)),
+        beta=all_of(lambda c: c.kriging.beta),
+        powers=first.kriging.powers,
+        length=all_of(lambda c: c.kriging.length),
+        scale=all_of(lambda c: c.kriging.scale),
+    )
+    record = replace(
+        first.record,
+        error=all_of(lambda c: c.record.error),
+        evaluations=all_of(lambda c: c.record.evaluations),
+        reached=all_of(lambda c: c.record.reached),
+        centre=all_of(lambda c: c.record.centre),
+        factor=all_of(lambda c: c.record.factor),
+        points=tuple(p for part in parts for p in part.record.points),
+    )
+    return Correction(together, all_of(lambda c: c.origin), all_of(lambda c: c.a), record)
+
+
+# --- the rounds ----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _Goal:
+    """What was asked for."""
+
+    evaluations: int
+    tolerance: float
+    level: float
+    region: Region
+    seed: int
+
+
+def _some(like: Likelihood, exact: Likelihood, goal: _Goal) -> Correction:
+    """The correction of all groups of these likelihoods, round by round."""
+    return _Rounds(like, exact, goal).run()
+
+
+class _Rounds:
+    """Groups on their way. Those still open all have the same number of points."""
+
+    def __init__(self, like: Likelihood, exact: Likelihood, goal: _Goal) -> None:
+        self.like, self.exact, self.goal = like, exact, goal
+        self.low, self.high = like.space.box(goal.region)
+        self.top = maximise(like, goal.region)
+        g, d = self.top.theta.shape
+        most = goal.evaluations
+        self.origin, self.a = self.top.theta, _factor(self.top.curvature)
+        self.centre, self.factor = self.origin.copy(), self.a.copy()
+        self.cut = float(stats.chi2.ppf(goal.level, d))
+        self.radius = REACH * float(np.sqrt(self.cut))
+        self.unit = _ball(d, goal.seed)
+        # Points, exact minus surrogate with its gradient in theta, and exact values; then counts.
+        self.theta, self.slope = np.zeros((g, most, d)), np.zeros((g, most, d))
+        self.value, self.exact_value = np.zeros((g, most)), np.zeros((g, most))
+        self.count = np.zeros(g, dtype=np.int64)
+        self.with_slope = True
+        self.tests, self.squares = np.zeros(g), np.zeros(g)
+        self.error, self.reached = np.full(g, np.inf), np.zeros(g, dtype=bool)
+        terms = len(kriging.all_powers(d))
+        self.kriging = Kriging(
+            np.zeros((g, most, d)),
+            np.zeros((g, most, 1 + d)),
+            np.zeros((g, terms)),
+            kriging.all_powers(d),
+            np.ones(g),
+            np.zeros(g),
+        )
+
+    def run(self) -> Correction:
+        d, goal = self.origin.shape[1], self.goal
+        first = min(goal.evaluations - CONFIRMED, 3 * d)
+        step = max(CONFIRMED, -(-(goal.evaluations - first) // ROUNDS))
+        rows = np.arange(len(self.origin))
+        cloud = self.cloud(rows)
+        self.ask(rows, self.spread(rows, cloud, first))
+        while len(rows):
+            sd = self.fit(rows, cloud)
+            inside = self.inside(rows, cloud)
+            self.error[rows] = _rms(sd, inside) * self.misfit(rows)
+            confirmed = self.tests[rows] >= CONFIRMED
+            self.reached[rows] = (self.error[rows] <= goal.tolerance) & confirmed
+            left = goal.evaluations - int(self.count[rows[0]])
+            go_on = ~self.reached[rows] & (left > 0)
+            rows, cloud, sd, inside = rows[go_on], cloud[go_on], sd[go_on], inside[go_on]
+            if len(rows):
+                chosen = self.least_sure(rows, cloud, sd, inside, min(step, left))
+                self.ask(rows, np.take_along_axis(cloud, chosen[..., None], axis=1))
+                self.test(rows, np.take_along_axis(sd, chosen, axis=1))
+                self.move(rows)
+                cloud = self.cloud(rows)
+        return self.correction()
+
+    def chart(self, rows: Integers, theta: Floats) -> Floats:
+        """u of theta (r, m, d)."""
+        return np.einsum("rmj,rji->rmi", theta - self.origin[rows, None], self.a[rows])
+
+    def cloud(self, rows: Integers) -> Floats:
+        """Candidates (r, CLOUD, d): a ball in the chart of the current maximum, within the box."""
+        inverse = np.linalg.inv(self.factor[rows])
+        offset = np.einsum("mj,rji->rmi", self.radius * self.unit, inverse)
+        return np.clip(self.centre[rows, None] + offset, self.low, self.high)
+
+    def spread(self, rows: Integers, cloud: Floats, n: int) -> Floats:
+        """n candidates per group, the maximum and then always the one farthest from the others."""
+        u = self.chart(rows, cloud)
+        chosen = [self.origin[rows]]
+        distance = (u**2).sum(axis=2)
+        # Of the outermost ones an interpolant learns less than of those at about 3/4 of the way.
+        distance = np.where(distance > (0.8 * self.radius) ** 2, 0.0, distance)
+        for _ in range(n - 1):
+            far = distance.argmax(axis=1)
+            at = np.arange(len(rows))
+            chosen.append(cloud[at, far])
+            distance = np.minimum(distance, ((u - u[at, far][:, None]) ** 2).sum(axis=2))
+        return np.stack(chosen, axis=1)
+
+    def ask(self, rows: Integers, theta: Floats) -> None:
+        """Exact minus surrogate at theta (r, m, d), all groups in one call."""
+        r, m, d = theta.shape
+        flat, group = theta.reshape(-1, d), np.repeat(rows, m)
+        value, slope = self.exactly(flat, group)
+        sound = np.isfinite(value) & np.isfinite(slope).all(axis=1)
+        if not sound.all():
+            bad = int(np.flatnonzero(~sound)[0])
+            raise NonFiniteError(
+                f"The exact log-likelihood is not finite at theta = {flat[bad].tolist()} (group "
+                f"{int(group[bad])}), where the surrogate's confidence set lies. Are both "
+                "likelihoods of the same model?"
+            )
+        ours, our_slope = self.like.pairs_gradient(flat, group)
+        new = slice(int(self.count[rows[0]]), int(self.count[rows[0]]) + m)
+        self.theta[rows, new] = theta
+        self.exact_value[rows, new] = value.reshape(r, m)
+        self.value[rows, new] = (value - ours).reshape(r, m)
+        self.slope[rows, new] = (slope - our_slope).reshape(r, m, d)
+        self.count[rows] += m
+
+    def exactly(self, theta: Floats, group: Integers) -> tuple[Floats, Floats]:
+        if self.with_slope:
+            try:
+                return self.exact.pairs_gradient(theta, group)
+            except MissingError:  # a model without a score: values alone
+                self.with_slope = False
+        return self.exact.pairs(theta, group), np.zeros(theta.shape)
+
+    def fit(self, rows: Integers, cloud: Floats) -> Floats:
+        """Interpolate what is known; standard deviations (r, CLOUD) at the candidates."""
+        n = int(self.count[rows[0]])
+        u = self.chart(rows, self.theta[rows, :n])
+        slope = None
+        if self.with_slope:  # d / du = a^-1 d / dtheta
+            slope = np.einsum("rij,rmj->rmi", np.linalg.inv(self.a[rows]), self.slope[rows, :n])
+        made, sd = kriging.fit(u, self.value[rows, :n], slope, self.chart(rows, cloud))
+        k = self.kriging
+        k.points[rows, :n], k.weights[rows, :n] = made.points, made.weights
+        k.beta[rows], k.length[rows], k.scale[rows] = made.beta, made.length, made.scale
+        return sd
+
+    def inside(self, rows: Integers, cloud: Floats) -> np.ndarray:
+        """Which candidates lie in the refined set at the level: (r, CLOUD) of bool."""
+        value = self.refined(rows, cloud)
+        n = int(self.count[rows[0]])
+        best = np.maximum(value.max(axis=1), self.exact_value[rows, :n].max(axis=1))
+        inside = 2 * (best[:, None] - value) <= self.cut
+        # A set hardly seen: the best candidates stand for it.
+        few = inside.sum(axis=1) < CLOUD // 8
+        rank = np.argsort(np.argsort(-value, axis=1), axis=1)
+        return np.where(few[:, None], rank < CLOUD // 8, inside)
+
+    def refined(self, rows: Integers, theta: Floats) -> Floats:
+        """Refined values at theta (r, m, d)."""
+        r, m, d = theta.shape
+        group = np.repeat(rows, m)
+        ours = self.like.pairs(theta.reshape(-1, d), group)
+        more, _ = self.kriging.at(self.chart(rows, theta).reshape(-1, d), group)
+        return np.asarray(ours + more, dtype=float).reshape(r, m)
+
+    def least_sure(
+        self, rows: Integers, cloud: Floats, sd: Floats, inside: np.ndarray, n: int
+    ) -> Integers:
+        """Indices (r, n) of candidates: the least sure, each away from those before it."""
+        u, length = self.chart(rows, cloud), self.kriging.length[rows, None]
+        score = np.where(inside, sd, 1e-6 * sd)
+        chosen, at = [], np.arange(len(rows))
+        for _ in range(n):
+            worst = score.argmax(axis=1)
+            chosen.append(worst)
+            gap = ((u - u[at, worst][:, None]) ** 2).sum(axis=2)
+            score = score * -np.expm1(-gap / np.minimum(length, 3.0) ** 2)
+        return np.stack(chosen, axis=1)
+
+    def test(self, rows: Integers, sd: Floats) -> None:
+        """Compare the newest points (r, m) with what had been predicted of them."""
+        m = sd.shape[1]
+        n = int(self.count[rows[0]])
+        new = slice(n - m, n)
+        u = self.chart(rows, self.theta[rows, new])
+        predicted, _ = self.kriging.at(u.reshape(-1, u.shape[2]), np.repeat(rows, m))
+        z = (self.value[rows, new] - predicted.reshape(sd.shape)) / sd
+        self.tests[rows] += m
+        self.squares[rows] += (z**2).sum(axis=1)
+
+    def misfit(self, rows: Integers) -> Floats:
+        """Root mean square of z, with some z = 1 in it, and at least one."""
+        mean = (self.squares[rows] + PRIOR_TESTS) / (self.tests[rows] + PRIOR_TESTS)
+        return np.maximum(1.0, np.sqrt(mean))
+
+    def move(self, rows: Integers) -> None:
+        """Centre and curvature of the refined likelihood, for the next cloud."""
+        now = _corrected(self.like, self.correction())
+        here = Maximum(
+            self.centre, np.full(len(self.centre), -np.inf), self.top.curvature,
+            np.zeros(len(self.centre), dtype=bool), 0, self.goal.region,
+        )  # fmt: skip
+        found = climb_again(now, here, rows, self.centre[rows])
+        part = Maximum(
+            found.theta[rows], found.value[rows], found.curvature[rows], found.converged[rows],
+            0, self.goal.region,
+        )  # fmt: skip
+        information = observed_information(select(now, rows), part)
+        self.centre[rows] = part.theta
+        self.factor[rows] = _factor(information)
+
+    def correction(self) -> Correction:
+        record = Refinement(
+            error=self.error.copy(),
+            evaluations=self.count.copy(),
+            reached=self.reached.copy(),
+            tolerance=self.goal.tolerance,
+            level=self.goal.level,
+            centre=self.centre.copy(),
+            factor=self.factor.copy(),
+            radius=self.radius,
+            points=tuple(t[:n] for t, n in zip(self.theta, self.count, strict=True)),
+        )
+        return Correction(self.kriging, self.origin, self.a, record)
+
+
+def _ball(d: int, seed: int, n: int = CLOUD) -> Floats:
+    """Points spread evenly over the unit ball: (n, d).
+
+    Steps of an irrational vector fill the cube evenly (Roberts 2018): of powers of 1/x, where
+    x^(d + 2) = x + 1.
+    """
+    x = 2.0
+    for _ in range(60):
+        x = (1 + x) ** (1 / (d + 2))
+    step = x ** -np.arange(1.0, d + 2)
+    start = np.random.default_rng(seed).random(d + 1)
+    cube = (start + np.arange(1, n + 1)[:, None] * step) % 1.0
+    direction = stats.norm.ppf(np.clip(cube[:, :d], 1e-6, 1 - 1e-6))
+    direction /= np.linalg.norm(direction, axis=1, keepdims=True)
+    return direction * cube[:, d:] ** (1 / d)
+
+
+def _factor(curvature: Floats) -> Floats:
+    """A with A A' = curvature, made positive definite."""
+    return np.asarray(np.linalg.cholesky(make_positive(curvature)), dtype=np.float64)
+
+
+def _rms(sd: Floats, inside: np.ndarray) -> Floats:
+    """Root mean square of sd (r, c) over the candidates inside."""
+    return np.sqrt((sd**2 * inside).sum(axis=1) / inside.sum(axis=1))
