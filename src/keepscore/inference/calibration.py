@@ -16,6 +16,7 @@ from scipy import stats
 
 from keepscore.checks import Floats, as_theta, require_count, require_level
 from keepscore.errors import DomainError, DtypeError, SimulationError
+from keepscore.inference import invariants
 from keepscore.inference.likelihood import Likelihood
 from keepscore.inference.null import Calibration, NullFit, features, monomials
 from keepscore.inference.start import maximise
@@ -62,9 +63,9 @@ def calibrate(
     `level` is where the held-out check is reported; the result serves every level. Keep it with
     the surrogate by `surrogate.with_calibration(calibration.to_dict())`.
     """
-    require_count(group_size, "group_size")
-    require_count(n, "n", minimum=100)
-    require_level(level)
+    group_size = require_count(group_size, "group_size")
+    n = require_count(n, "n", minimum=100)
+    level = require_level(level)
     space = surrogate.space
     held, names = held_parameters(space, parameters)
     theta, statistic = _null_sample(surrogate, simulator, group_size, n, held, region, seed)
@@ -74,6 +75,8 @@ def calibrate(
     survival = fit.survival(observed, rest)
     calibration = Calibration(fit, names, group_size, np.sort(survival))
     check = _check(calibration, rest, observed, survival, level)
+    for name in ("wilks", "fitted", "corrected"):
+        invariants.require_shares(check[name], "calibrate", f"coverage ({name})")
     return Calibration(fit, names, group_size, np.sort(survival), check)
 
 
@@ -109,7 +112,7 @@ def _statistics(
 ) -> Floats:
     like = source.given(x.reshape(len(theta), group_size, *x.shape[1:]))
     null, found, _ = null_maximum(like, maximise(like, region), held, theta)
-    return np.maximum(2 * (found.value - null.value), 0.0)
+    return invariants.statistic(found.value, null.value, "calibrate")
 
 
 def _null_sample(
