@@ -67,8 +67,9 @@ def as_theta(theta: ArrayLike, d: int, name: str = "theta") -> Floats:
 
 
 def as_data(x: ArrayLike, x_shape: tuple[int, ...], name: str = "x") -> NDArray[Any]:
-    """Data of shape (n, *x_shape), finite; the dtype is kept (each model knows its own)."""
-    array = np.asarray(x)
+    """Data of shape (n, *x_shape), finite; the dtype is kept (each model knows its own), in C order
+    and in this machine's byte order, so that the same numbers give the same result."""
+    array = native(np.asarray(x, order="C"))
     if array.dtype.kind not in "biuf":
         raise DtypeError(f"{name} must hold real numbers; got dtype {array.dtype}.")
     if array.ndim != 1 + len(x_shape) or array.shape[1:] != tuple(x_shape):
@@ -77,6 +78,11 @@ def as_data(x: ArrayLike, x_shape: tuple[int, ...], name: str = "x") -> NDArray[
         raise ShapeError(f"{name} must have shape (n, {inner}); got {array.shape}.{hint}")
     require_finite(array, name)
     return array
+
+
+def native(array: NDArray[Any]) -> NDArray[Any]:
+    """The same numbers in this machine's byte order; files may hold the other one."""
+    return array if array.dtype.isnative else array.astype(array.dtype.newbyteorder("="))
 
 
 def require_pairs(theta: NDArray[Any], x: NDArray[Any]) -> None:

@@ -103,7 +103,7 @@ def as_groups(
     """
     if not isinstance(each, (bool, np.bool_)):
         raise DtypeError(f"each must be True or False; got {each!r}.")
-    array = np.asarray(xs)
+    array = np.asarray(xs, order="C")
     inner = ", ".join(str(s) for s in x_shape)
     if array.ndim not in (1 + len(x_shape), 2 + len(x_shape)) or (
         array.shape[array.ndim - len(x_shape) :] != tuple(x_shape)

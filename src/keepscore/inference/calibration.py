@@ -65,7 +65,7 @@ def calibrate(
     """
     group_size = require_count(group_size, "group_size")
     n = require_count(n, "n", minimum=100)
-    level = require_level(level)
+    level, seed = require_level(level), require_count(seed, "seed", minimum=0)
     space = surrogate.space
     held, names = held_parameters(space, parameters)
     theta, statistic = _null_sample(surrogate, simulator, group_size, n, held, region, seed)

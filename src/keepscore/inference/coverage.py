@@ -104,6 +104,7 @@ def local_coverage(
     level = require_level(level)
     groups = require_count(groups, "groups")
     group_size = require_count(group_size, "group_size")
+    seed = require_count(seed, "seed", minimum=0)
     space = surrogate.space
     points = _points(space, region) if theta is None else as_theta(theta, space.d)
     known = getattr(surrogate, "calibration", None) if calibration is None else calibration

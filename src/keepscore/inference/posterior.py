@@ -52,6 +52,7 @@ def posterior(
         )
     draws = require_count(draws, "draws", 4)
     chains, warmup = require_count(chains, "chains"), require_count(warmup, "warmup", 20)
+    seed = require_count(seed, "seed", minimum=0)
     target_acceptance = require_level(target_acceptance, "target_acceptance")
     found = maximise(like, region)
     group = np.zeros(chains, dtype=np.int64)

@@ -85,6 +85,7 @@ def sbc(
         raise unknown_name("method", method, METHODS)
     n, draws = require_count(n, "n", 50), require_count(draws, "draws", 9)
     group_size = require_count(group_size, "group_size")
+    seed = require_count(seed, "seed", minimum=0)
     if method == "grid" and source.space.d not in POINTS_PER_SIDE:
         raise DomainError(
             f"method='grid' is for up to three parameters; got {source.space.d}. Use method='nuts'."
