@@ -16,8 +16,8 @@ A surrogate computes in float32, and its log-ratio may be a small difference of 
 values then carry a noise far above the rounding of l itself, and the test of l in the line search
 refuses good steps, though the gradient, where nothing cancels, still knows the way. So where a line
 search has failed and little is promised, the noise is measured (More & Wild 2011): at nine points
-1/500 of a standard error apart along the step, all that is smooth vanishes from the fourth
-differences of l, and what is left is noise,
+1/100 of a standard error apart along the step, what is smooth leaves 1e-8 in the fourth
+differences of l, and the rest is noise,
 
     sigma^2 = mean of (4th differences)^2 / 70,        70 = sum of squared binomials (4 choose k)
 
@@ -37,7 +37,7 @@ from keepscore.likelihood import Integers, Likelihood
 
 GAIN = 1e-10
 ROUNDING = 1e-6  # relative to 1 + |l|; float32 sums of a few terms
-NOISE_POINTS, NOISE_SPACING = 9, 0.002  # of a standard error
+NOISE_POINTS, NOISE_SPACING = 9, 0.01  # of a standard error
 NOISE_FACTOR, MOST_NOISE = 4.0, 1e-3
 ARMIJO = 1e-4
 LARGEST_STEP = 0.25  # of the box, a coordinate
