@@ -107,7 +107,7 @@ def test_a_broken_calibration_gives_no_critical_value_and_no_set(toy, many):
     lost = replace(made.fit, coefficients=np.full_like(made.fit.coefficients, np.nan))
     with pytest.raises(InvariantError, match=r"Calibration\.critical: a critical value"):
         replace(made, fit=lost).critical(theta, 0.9)
-    with pytest.raises(InvariantError, match="Calibration.critical"):
+    with pytest.raises(InvariantError, match=r"Calibration\.critical"):
         ks.confidence_set(many, 0.9, calibration=replace(made, fit=lost))
 
 
