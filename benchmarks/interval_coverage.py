@@ -1,7 +1,7 @@
 """Do 95 % profile intervals cover 95 %? A thousand data sets of each model, exact likelihood.
 
-docs          x ~ N(mean, sd^2), the example of docs/adding_a_model.md, 20 numbers per data set, with
-              the bounds of its space as Python ints, floats and float32
+docs          x ~ N(mean, sd^2), the example of docs/adding_a_model.md, 20 numbers per data set,
+              with the bounds of its space as Python ints, floats and float32
 regression    y = X b + sd e with three coefficients, d = 4, 20 rows per data set
 SIS           the paper's graph, 20 epidemics per data set, theta uniform over the inner half of the
               box
@@ -70,10 +70,12 @@ def spread_coverage(n: int, k: int, level: float = LEVEL) -> float:
     return float(stats.chi2.cdf(last, n - k) - stats.chi2.cdf(first, n - k))
 
 
-def docs_example(kind: Callable[[float], Any]) -> Study:
-    """The page's model, its bounds held as `kind`; four rows of five numbers per data set."""
+def docs_example(kind: Callable[[float], Any], in_jax: bool = True) -> Study:
+    """The page's model, its bounds held as `kind`; four rows of five numbers per data set. Without
+    JAX the same in NumPy with its score written out: nothing to compile, for tests."""
     import jax.numpy as jnp
 
+    exp = jnp.exp if in_jax else np.exp
     low, high = kind(-1), kind(1)
     space = ks.Space(
         [ks.Parameter("mean", low, high, "identity"), ks.Parameter("sd", low, high, "log")]
@@ -83,10 +85,16 @@ def docs_example(kind: Callable[[float], Any]) -> Study:
         return theta[:, :1] + np.exp(theta[:, 1:]) * rng.standard_normal((len(theta), 5))
 
     def log_prob(theta: Any, x: Any) -> Any:
-        z = (x - theta[:, :1]) / jnp.exp(theta[:, 1:])
+        z = (x - theta[:, :1]) / exp(theta[:, 1:])
         return -0.5 * (z**2).sum(1) - 5 * theta[:, 1]
 
-    model = ks.models.from_functions(space, (5,), simulate=simulate, log_prob=log_prob)
+    def score(theta: Any, x: Any) -> Any:
+        z = (x - theta[:, :1]) / np.exp(theta[:, 1:])
+        return np.stack([z.sum(1) / np.exp(theta[:, 1]), (z**2).sum(1) - 5], axis=1)
+
+    model = ks.models.from_functions(
+        space, (5,), simulate=simulate, log_prob=log_prob, score=None if in_jax else score
+    )
     theory = coefficient_coverage(20, 1), spread_coverage(20, 1)
     return Study(model, 4, _at(0.1, -0.1), theory)
 
