@@ -14,10 +14,12 @@ from likelihoods import FastToy, from_function, toy_groups
 import keepscore as ks
 from keepscore.errors import (
     ConvergenceError,
+    DomainError,
     DtypeError,
     InvariantError,
     KeepscoreWarning,
     MismatchError,
+    SimulationError,
 )
 from keepscore.evaluation.estimate import Estimate
 from keepscore.inference import confidence, invariants, profile, profile_curve, tests
@@ -251,7 +253,9 @@ def test_a_profile_above_its_maximum_is_no_profile():
     like, needle = two_peaks()
     full = ks.mle(like, grid=101)
     np.testing.assert_allclose(full.estimate, needle, atol=1e-3)
-    low = profile.climb_again(like, full.maximum, np.array([0]), np.array([[-0.5, -0.5]]))
+    begin = np.array([[-0.5, -0.5]])
+    value = like.pairs(begin, np.array([0]))
+    low = profile.climb_again(like, full.maximum, np.array([0]), begin, value)
     assert low.value[0] < full.log_likelihood - 5  # the lower peak, converged
     # Along either parameter the profile of the lower peak passes the needle.
     with pytest.raises(ConvergenceError, match="rises above the maximum"):
@@ -329,3 +333,67 @@ def test_the_space_may_hold_integers_and_an_interval_still_does_not():
     found = ks.mle(like).maximum
     ends = profile.profile_intervals(whole, found, [0, 1], 3.84).value
     np.testing.assert_allclose(ends, profile.profile_intervals(like, found, [0, 1], 3.84).value)
+
+
+# Likelihoods that are broken themselves are no fault of ours, and are told apart ------------------
+
+
+def without_gradient(groups=1):
+    """Finite values, and a gradient of NaN, as a wrong score gives it."""
+    return from_function(
+        lambda t, g: -50 * ((t - 0.07) ** 2).sum(1),
+        lambda t, g: np.full_like(t, np.nan),
+        groups=groups,
+    )
+
+
+@pytest.mark.parametrize("groups", [1, 3])
+def test_a_likelihood_without_a_gradient_is_not_blamed_on_keepscore(groups):
+    like = without_gradient(groups)
+    with pytest.warns(KeepscoreWarning, match="did not converge"):
+        found = ks.mle(like)
+    assert not np.any(found.converged)
+    assert np.isnan(found.standard_errors).all()
+    assert np.abs(found.estimate - 0.07).max() < 0.2  # the best point of the grid
+    with pytest.warns(KeepscoreWarning, match="did not converge"):
+        test = ks.lrt(like, [0.07, 0.07])  # better than the grid's best: the search is told
+    assert np.all(test.statistic == 0)
+    with pytest.raises(ConvergenceError, match="No interval for p0 of group 0"):
+        _ = ks.confidence_set(like, maximum=found.maximum).intervals
+
+
+def test_an_interval_may_end_at_its_estimate_where_data_are_impossible():
+    """x_max of a uniform law: the likelihood jumps to zero below the estimate."""
+
+    def value(theta, group):
+        return np.where(theta[:, 0] < 0.2, -np.inf, -10 * theta[:, 0])
+
+    like = from_function(value, lambda t, g: np.full_like(t, -10.0), d=1)
+    with pytest.warns(KeepscoreWarning):
+        found = ks.mle(like, grid=41)
+    low, high = ks.confidence_set(like, maximum=found.maximum).intervals.working[0]
+    assert 0.199 < low <= found.estimate[0] < high
+    assert high == pytest.approx(found.estimate[0] + 3.8415 / 20, abs=1e-3)
+
+
+def test_impossible_simulations_are_refused(toy):
+    class Wrong(FastToy):
+        def given(self, xs):
+            like = super().given(xs)
+            cut = lambda t, v: np.where(t[:, 0] > 0.9, -np.inf, v)  # noqa: E731
+            return replace(
+                like,
+                pairs=lambda t, g: cut(t, like.pairs(t, g)),
+                surface=lambda t: cut(t, like.surface(t)),
+            )
+
+    with pytest.raises(SimulationError, match="simulator and likelihood do not agree"):
+        ks.calibrate(Wrong(), toy, n=200)
+    with pytest.raises(DomainError, match="finite on the whole box"):
+        ks.sbc(Wrong(), toy, n=50, draws=9)
+
+
+def test_bounds_of_a_logarithm_have_an_exponential():
+    with pytest.raises(DomainError, match="are logarithms"):
+        ks.Parameter("rate", 1, 1000, "log")
+    ks.Parameter("rate", 1, 1000, "identity")

@@ -23,6 +23,7 @@ from keepscore.errors import DomainError, FormatError, ShapeError, unknown_name
 Region = Literal["base", "train", "test"]
 REGIONS: tuple[Region, ...] = ("base", "train", "test")
 TRANSFORMS = ("identity", "log")
+LARGEST_LOG = 300.0  # exp of it, and of its negative, is a number with room to compute
 
 
 @dataclass(frozen=True)
@@ -53,6 +54,11 @@ class Parameter:
             raise DomainError(
                 f"Bounds of {self.name!r}: lower must be below upper; "
                 f"got [{self.lower}, {self.upper}]."
+            )
+        if self.transform == "log" and max(abs(self.lower), abs(self.upper)) > LARGEST_LOG:
+            raise DomainError(
+                f"Bounds of {self.name!r} are logarithms, of which exp is taken; they must lie in "
+                f"[-{LARGEST_LOG:g}, {LARGEST_LOG:g}]; got [{self.lower:g}, {self.upper:g}]."
             )
         if self.train_margin < 0 or not 0 <= self.test_margin < 2:
             raise DomainError(

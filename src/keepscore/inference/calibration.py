@@ -69,6 +69,12 @@ def calibrate(
     space = surrogate.space
     held, names = held_parameters(space, parameters)
     theta, statistic = _null_sample(surrogate, simulator, group_size, n, held, region, seed)
+    impossible = int((~np.isfinite(statistic)).sum())
+    if impossible:
+        raise SimulationError(
+            f"{impossible} of {len(theta)} simulated groups are impossible, by this likelihood, at "
+            "the very theta they were simulated at: simulator and likelihood do not agree."
+        )
     half = len(theta) // 2
     fit = _fit_quantiles(space, region, theta[:half], statistic[:half])
     rest, observed = theta[half:], statistic[half:]

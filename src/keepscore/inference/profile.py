@@ -82,14 +82,32 @@ def profile_intervals(like: Likelihood, found: Maximum, index: list[int], critic
         value, at_boundary, best = _ends(like, found, index, critical)
         beaten = np.flatnonzero(best.value > found.value + rounding(found.value))
         if len(beaten) == 0:
+            _require_width(like, found, index, value, at_boundary)
             return Ends(value, at_boundary, found, missed)
         missed[beaten] = True
-        found = climb_again(like, found, beaten, best.theta[beaten])
+        found = climb_again(like, found, beaten, best.theta[beaten], best.value[beaten])
     raise ConvergenceError(
         f"Profiling went on finding a higher likelihood than the search did, in {len(beaten)} of "
         f"{len(missed)} group(s) after {MOST_RESTARTS} new searches; the likelihood has too many "
         "maxima. Use a finer grid, e.g. confidence_set(like, maximum=mle(like, grid=25).maximum)."
     )
+
+
+def _require_width(
+    like: Likelihood, found: Maximum, index: list[int], ends: Floats, at_boundary: np.ndarray
+) -> None:
+    """An interval may end at its estimate on one side (the data are impossible beyond), never on
+    both: then the likelihood has no finite value or gradient around it, and says nothing."""
+    low, high = like.space.box(found.region)
+    short = np.abs(ends - found.theta[:, index, None]) <= 1e-8 * (high - low)[index, None]
+    lost = short.all(axis=-1) & ~at_boundary.any(axis=-1)
+    if lost.any():
+        group, k = (int(i) for i in np.argwhere(lost)[0])
+        raise ConvergenceError(
+            f"No interval for {like.space.names[index[k]]} of group {group} ({int(lost.sum())} "
+            "such in all): around the estimate the log-likelihood or its gradient is not finite. "
+            "Look at them there, and at `converged` of the estimate."
+        )
 
 
 @dataclass

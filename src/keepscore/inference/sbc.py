@@ -113,6 +113,11 @@ def _grid_draws(like: Likelihood, draws: int, region: Region, rng: np.random.Gen
     side = POINTS_PER_SIDE[d]
     low, high = like.space.box(region)
     values = surface_by_blocks(like, like.space.grid(side, region)).reshape(g, *(side,) * d)
+    if not np.isfinite(values).all():
+        raise DomainError(
+            "method='grid' interpolates the log-likelihood and needs it finite on the whole box; "
+            "here it is not. Use method='nuts'."
+        )
     cells = (side - 1) * FINE[d]
     centres = (np.arange(cells) + 0.5) * (side - 1) / cells
     spline = make_interp_spline(np.arange(side), np.eye(side), k=3)(centres)

@@ -73,9 +73,10 @@ def maximise(
         region,
     )
     # A coarse grid can mislead the quadratic; no group may end below a point already seen.
-    seen = surface.max(axis=1)
+    seen = np.where(np.isfinite(surface), surface, -np.inf).max(axis=1)
     low_ones = np.flatnonzero(found.value < seen - 1e-5 * (1 + np.abs(seen)))
-    return climb_again(like, found, low_ones, grid[surface[low_ones].argmax(axis=1)])
+    start = grid[np.where(np.isfinite(surface), surface, -np.inf)[low_ones].argmax(axis=1)]
+    return climb_again(like, found, low_ones, start, seen[low_ones])
 
 
 def require_maximum(like: Likelihood, maximum: Maximum | None, region: Region) -> Maximum | None:
@@ -104,14 +105,25 @@ def require_maximum(like: Likelihood, maximum: Maximum | None, region: Region) -
     return maximum
 
 
-def climb_again(like: Likelihood, found: Maximum, group: Integers, start: Floats) -> Maximum:
-    """Search once more for the named groups, from the given points."""
+def climb_again(
+    like: Likelihood, found: Maximum, group: Integers, start: Floats, value: Floats
+) -> Maximum:
+    """Search once more for the named groups, from points whose values are known and higher.
+
+    Where no gradient is to be had the climb cannot begin: the point itself is the best there is,
+    and the search did not converge.
+    """
     if len(group) == 0:
         return found
     low, high = like.space.box(found.region)
     box = (np.broadcast_to(low, start.shape), np.broadcast_to(high, start.shape))
     guess = found.curvature[group]
-    return found.replaced(group, climb(like, Climb(start, group, *box, high - low, guess)))
+    summit = climb(like, Climb(start, group, *box, high - low, guess))
+    stayed = summit.value < value - rounding(value)
+    summit.theta = np.where(stayed[:, None], np.clip(start, low, high), summit.theta)
+    summit.value = np.maximum(summit.value, value)
+    summit.converged = summit.converged & ~stayed
+    return found.replaced(group, summit)
 
 
 def _starts(surface: Floats, starts: int) -> tuple[Integers, Floats, Floats]:

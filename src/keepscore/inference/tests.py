@@ -127,7 +127,8 @@ def null_maximum(
     else:
         null = restricted(like, found, np.tile(held, (len(group), 1)), theta0, group)
     beaten = null.value > found.value
-    return null, climb_again(like, found, group[beaten], null.theta[beaten]), beaten
+    better = climb_again(like, found, group[beaten], null.theta[beaten], null.value[beaten])
+    return null, better, beaten
 
 
 def held_parameters(
