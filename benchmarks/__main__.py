@@ -29,6 +29,7 @@ PARTS = {
     "inference": ("inference",),
     "peers": ("peers.training",),
     "peers-inference": ("peers.inference",),
+    "coverage": ("interval_coverage",),
     "ablation": ("ablation",),
 }
 BY_NAME_ONLY = ("ablation",)  # hours: not among "all parts"

@@ -63,7 +63,7 @@ def test_one_group_gives_numbers():
     assert isinstance(result.p_value, float)
     assert result.calibrated_p_value is None
     assert "p =" in str(result)
-    assert "1 groups" in str(ks.lrt(toy.given(x), theta))
+    assert "1 group of 10" in str(ks.lrt(toy.given(x), theta))
 
 
 def test_a_null_better_than_the_maximum_restarts_the_search():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -18,6 +19,28 @@ def as_floats(values: ArrayLike, name: str) -> Floats:
     if array.dtype.kind not in "biuf":
         raise DtypeError(f"{name} must hold real numbers; got dtype {array.dtype}.")
     return np.asarray(array, dtype=np.float64, order="C")
+
+
+def as_number(value: Any, name: str) -> float:
+    """One real number as a Python float: int, float, a NumPy scalar or a 0-d array.
+
+    Text, bool, complex, None and arrays with axes are refused, and so is an integer that has no
+    float of its value: nothing is parsed, counted as 0 or 1, or rounded.
+    """
+    try:
+        array = np.asarray(value)
+    except ValueError:  # a ragged list
+        raise ShapeError(f"{name} must be one number; got {value!r}.") from None
+    if array.shape != ():
+        raise ShapeError(f"{name} must be one number; got shape {array.shape}.")
+    if array.dtype.kind not in "iuf":
+        if isinstance(value, int) and not isinstance(value, bool):  # beyond 64 bits
+            raise DomainError(f"{name} is too large a whole number; got {value!r:.40}.")
+        raise DtypeError(f"{name} must be a real number; got {value!r} ({type(value).__name__}).")
+    number = float(array)
+    if array.dtype.kind != "f" and int(number) != int(array):
+        raise DomainError(f"{name} must be exact as a float; got the whole number {value!r}.")
+    return number
 
 
 def require_finite(array: NDArray[Any], name: str) -> None:
@@ -44,8 +67,9 @@ def as_theta(theta: ArrayLike, d: int, name: str = "theta") -> Floats:
 
 
 def as_data(x: ArrayLike, x_shape: tuple[int, ...], name: str = "x") -> NDArray[Any]:
-    """Data of shape (n, *x_shape), finite; the dtype is kept (each model knows its own)."""
-    array = np.asarray(x)
+    """Data of shape (n, *x_shape), finite; the dtype is kept (each model knows its own), in C order
+    and in this machine's byte order, so that the same numbers give the same result."""
+    array = native(np.asarray(x, order="C"))
     if array.dtype.kind not in "biuf":
         raise DtypeError(f"{name} must hold real numbers; got dtype {array.dtype}.")
     if array.ndim != 1 + len(x_shape) or array.shape[1:] != tuple(x_shape):
@@ -54,6 +78,11 @@ def as_data(x: ArrayLike, x_shape: tuple[int, ...], name: str = "x") -> NDArray[
         raise ShapeError(f"{name} must have shape (n, {inner}); got {array.shape}.{hint}")
     require_finite(array, name)
     return array
+
+
+def native(array: NDArray[Any]) -> NDArray[Any]:
+    """The same numbers in this machine's byte order; files may hold the other one."""
+    return array if array.dtype.isnative else array.astype(array.dtype.newbyteorder("="))
 
 
 def require_pairs(theta: NDArray[Any], x: NDArray[Any]) -> None:
@@ -67,14 +96,26 @@ def require_pairs(theta: NDArray[Any], x: NDArray[Any]) -> None:
 
 def require_level(level: float, name: str = "level") -> float:
     """A probability strictly between 0 and 1."""
-    value = float(level)
+    value = as_number(level, name)
     if not 0.0 < value < 1.0:
         raise DomainError(f"{name} must lie strictly between 0 and 1; got {level!r}.")
     return value
 
 
+def as_counts(counts: int | Sequence[int], length: int, name: str, minimum: int = 1) -> list[int]:
+    """One whole number for all of `length` axes, or one per axis, as Python ints."""
+    if np.ndim(counts) == 0:
+        return [require_count(counts, name, minimum)] * length  # type: ignore[arg-type]
+    each = [require_count(count, name, minimum) for count in counts]  # type: ignore[union-attr]
+    if len(each) != length:
+        raise ShapeError(f"{name}: one count per parameter ({length}); got {each}.")
+    return each
+
+
 def require_count(n: int, name: str, minimum: int = 1) -> int:
-    """A whole number of at least `minimum`."""
+    """A whole number of at least `minimum`: an int, a NumPy integer or a 0-d array of one."""
+    if isinstance(n, np.ndarray) and n.shape == ():
+        n = n[()]
     if isinstance(n, bool) or not isinstance(n, (int, np.integer)):
         raise DtypeError(f"{name} must be a whole number; got {n!r}.")
     if n < minimum:

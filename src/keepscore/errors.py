@@ -74,6 +74,10 @@ class ConvergenceError(KeepscoreError, RuntimeError):
     """A search or a sampler did not converge and no usable result exists."""
 
 
+class InvariantError(KeepscoreError, RuntimeError):
+    """A result broke a law that every such result obeys: a fault of keepscore, please report it."""
+
+
 class KeepscoreWarning(UserWarning):
     """Something a user should know before trusting a result."""
 

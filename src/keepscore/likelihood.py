@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from keepscore.checks import Floats, as_data, as_floats, as_theta
-from keepscore.errors import DomainError, ShapeError
+from keepscore.errors import DomainError, DtypeError, ShapeError
 from keepscore.space import Space
 
 Integers = NDArray[np.int64]
@@ -46,13 +46,33 @@ class Likelihood:
     # Of a refined likelihood: its error, what it cost and where it holds (`inference.refine`).
     refinement: Any = None
 
+    @property
+    def grouping(self) -> str:
+        """How observations were put together, in words: what one theta is fitted to."""
+        n, g = self.group_size, self.group_count
+        if self.single:
+            if n == 1:
+                return "one observation"
+            return f"one theta for all {n} observations (given(X, each=True): one per observation)"
+        each = "1 observation" if n == 1 else f"{n} observations"
+        if g == 1:
+            return f"1 group of {each}"
+        return f"{g} groups of {each} each, one theta per group"
+
+    def __str__(self) -> str:
+        names = ", ".join(self.space.names)
+        return f"Log-likelihood ({self.kind}) of {names}: {self.grouping}"
+
+    def __repr__(self) -> str:
+        return f"<{self}>"
+
     def __call__(self, theta: ArrayLike) -> Any:
         """Values at theta (d,) or (m, d): () or (m,) for one group, (g,) or (g, m) for many."""
         array = as_floats(theta, "theta")
+        rows = as_theta(array[None] if array.ndim == 1 else array, self.space.d)
+        values = np.asarray(self.surface(rows), dtype=np.float64)
         if array.ndim == 1:
-            values = self.surface(as_theta(array[None], self.space.d))[:, 0]
-            return float(values[0]) if self.single else values
-        values = self.surface(as_theta(array, self.space.d))
+            return float(values[0, 0]) if self.single else values[:, 0]
         return values[0] if self.single else values
 
     def gradient(self, theta: ArrayLike) -> Floats:
@@ -76,9 +96,16 @@ class Likelihood:
         return self.pairs(rows, np.arange(self.group_count))
 
 
-def as_groups(xs: ArrayLike, x_shape: tuple[int, ...]) -> tuple[NDArray[Any], bool]:
-    """Observations as (g, n, *x_shape), and whether one single group (n, *x_shape) was given."""
-    array = np.asarray(xs)
+def as_groups(
+    xs: ArrayLike, x_shape: tuple[int, ...], each: bool = False
+) -> tuple[NDArray[Any], bool]:
+    """Observations as (g, n, *x_shape), and whether they are one single group (n, *x_shape).
+
+    With `each`, every one of (n, *x_shape) is a group of its own: (n, 1, *x_shape).
+    """
+    if not isinstance(each, (bool, np.bool_)):
+        raise DtypeError(f"each must be True or False; got {each!r}.")
+    array = np.asarray(xs, order="C")
     inner = ", ".join(str(s) for s in x_shape)
     if array.ndim not in (1 + len(x_shape), 2 + len(x_shape)) or (
         array.shape[array.ndim - len(x_shape) :] != tuple(x_shape)
@@ -89,6 +116,14 @@ def as_groups(xs: ArrayLike, x_shape: tuple[int, ...]) -> tuple[NDArray[Any], bo
             f"got {array.shape}.{hint}"
         )
     single = array.ndim == 1 + len(x_shape)
+    if each and not single:
+        raise ShapeError(
+            f"each=True makes a group of every observation of (n, {inner}); these have shape "
+            f"{array.shape} and are in groups already. Leave each=True out, or pass the "
+            f"observations without their group axis."
+        )
+    if each:
+        single, array = False, array[:, None]
     groups = array[None] if single else array
     if groups.shape[0] == 0 or groups.shape[1] == 0:
         raise DomainError(f"A group needs at least one observation; got shape {array.shape}.")

@@ -17,12 +17,13 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import ArrayLike
 
-from keepscore.checks import Floats, as_floats, as_theta, require_count
+from keepscore.checks import Floats, as_counts, as_floats, as_number, as_theta, require_count
 from keepscore.errors import DomainError, FormatError, ShapeError, unknown_name
 
 Region = Literal["base", "train", "test"]
 REGIONS: tuple[Region, ...] = ("base", "train", "test")
 TRANSFORMS = ("identity", "log")
+LARGEST_LOG = 300.0  # exp of it, and of its negative, is a number with room to compute
 
 
 @dataclass(frozen=True)
@@ -42,6 +43,10 @@ class Parameter:
             raise DomainError(f"A parameter needs a name; got {self.name!r}.")
         if self.transform not in TRANSFORMS:
             raise unknown_name("transform", self.transform, TRANSFORMS)
+        # Python floats from here on: whatever a box is made of, it is float64.
+        for field_name in ("lower", "upper", "shift", "train_margin", "test_margin"):
+            number = as_number(getattr(self, field_name), f"{field_name} of {self.name!r}")
+            object.__setattr__(self, field_name, number)
         numbers = (self.lower, self.upper, self.shift, self.train_margin, self.test_margin)
         if not all(math.isfinite(v) for v in numbers):
             raise DomainError(f"Bounds, shift and margins of {self.name!r} must be finite.")
@@ -49,6 +54,11 @@ class Parameter:
             raise DomainError(
                 f"Bounds of {self.name!r}: lower must be below upper; "
                 f"got [{self.lower}, {self.upper}]."
+            )
+        if self.transform == "log" and max(abs(self.lower), abs(self.upper)) > LARGEST_LOG:
+            raise DomainError(
+                f"Bounds of {self.name!r} are logarithms, of which exp is taken; they must lie in "
+                f"[-{LARGEST_LOG:g}, {LARGEST_LOG:g}]; got [{self.lower:g}, {self.upper:g}]."
             )
         if self.train_margin < 0 or not 0 <= self.test_margin < 2:
             raise DomainError(
@@ -88,7 +98,8 @@ class Space:
         self, parameters: Sequence[Parameter], fixed: Mapping[str, float] | None = None
     ) -> None:
         object.__setattr__(self, "parameters", tuple(parameters))
-        object.__setattr__(self, "fixed", {k: float(v) for k, v in dict(fixed or {}).items()})
+        values = {k: as_number(v, f"fixed value of {k!r}") for k, v in dict(fixed or {}).items()}
+        object.__setattr__(self, "fixed", values)
         if not self.parameters:
             raise DomainError("A space needs at least one free parameter.")
         names = [*self.names, *self.fixed]
@@ -123,8 +134,8 @@ class Space:
         """Lower and upper working bounds, each (d,), of the base, train or test region."""
         if region not in REGIONS:
             raise unknown_name("region", region, REGIONS)
-        low = np.array([p.lower for p in self.parameters])
-        high = np.array([p.upper for p in self.parameters])
+        low = np.array([p.lower for p in self.parameters], dtype=np.float64)
+        high = np.array([p.upper for p in self.parameters], dtype=np.float64)
         if region == "base":
             return low, high
         if region == "train":
@@ -166,13 +177,13 @@ class Space:
 
     def uniform(self, n: int, rng: np.random.Generator, region: Region = "base") -> Floats:
         """n independent uniform draws: (n, d)."""
-        require_count(n, "n", minimum=0)
+        n = require_count(n, "n", minimum=0)
         low, high = self.box(region)
         return low + (high - low) * rng.random((n, self.d))
 
     def stratified(self, n: int, rng: np.random.Generator, region: Region = "train") -> Floats:
         """The paper's design: ceil(n^(1/d)) cells a side, one draw in each, n of them at random."""
-        require_count(n, "n", minimum=0)
+        n = require_count(n, "n", minimum=0)
         if n == 0:
             return np.empty((0, self.d))
         side = cells_per_side(n, self.d)
@@ -184,11 +195,7 @@ class Space:
 
     def grid(self, shape: int | Sequence[int], region: Region = "base") -> Floats:
         """An even grid, bounds included: (prod(shape), d), last parameter varying fastest."""
-        counts = (shape,) * self.d if isinstance(shape, int) else tuple(shape)
-        if len(counts) != self.d:
-            raise ShapeError(f"grid needs one count per parameter ({self.d}); got {counts}.")
-        for count in counts:
-            require_count(count, "points per side", minimum=2)
+        counts = as_counts(shape, self.d, "points per side of a grid", minimum=2)
         low, high = self.box(region)
         axes = [np.linspace(low[k], high[k], counts[k]) for k in range(self.d)]
         return np.stack([a.ravel() for a in np.meshgrid(*axes, indexing="ij")], axis=1)

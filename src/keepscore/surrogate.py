@@ -95,8 +95,9 @@ class Surrogate:
             out[part] = self._evaluator.scores(features, rows[part], index)[1][:, 0]
         return out
 
-    def given(self, xs: ArrayLike, *, interpolate: bool = True) -> Likelihood:
-        """Log-likelihood of iid observations (n, *x_shape), or of g groups (g, n, *x_shape).
+    def given(self, xs: ArrayLike, *, each: bool = False, interpolate: bool = True) -> Likelihood:
+        """Log-likelihood of iid observations (n, *x_shape), one theta for all of them (with
+        each=True, one for each), or of g groups (g, n, *x_shape), one theta per group.
 
         The observations are embedded here, once; every theta after that costs the head only. Logits
         are float32, their sums over a group float64 (where features of a group are summed instead,
@@ -105,7 +106,7 @@ class Surrogate:
         below 0.001 (numerics/chebyshev.py; an estimate, no bound); interpolate=False sends every
         theta through the head.
         """
-        observed, single = as_groups(xs, self.x_shape)
+        observed, single = as_groups(xs, self.x_shape, each)
         g, n = observed.shape[:2]
         evaluator = self._evaluator
         groups = evaluator.group_features(observed)

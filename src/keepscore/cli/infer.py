@@ -92,6 +92,7 @@ def infer(
                 "name": name,
                 "estimate": float(estimate.raw[k]),
                 "standard_error": _number(estimate.raw_standard_errors[k]),
+                "no_standard_error": str(estimate.reasons[k]) or None,
                 "interval": [float(v) for v in intervals.raw[k]],
                 "on_boundary": bool(estimate.on_boundary[k]),
             }
@@ -174,7 +175,9 @@ def _text(result: dict[str, Any]) -> str:
     for row in result["parameters"]:
         error = "-" if row["standard_error"] is None else f"{row['standard_error']:.3g}"
         low, high = row["interval"]
-        edge = "   on the boundary" if row["on_boundary"] else ""
+        why = [row["no_standard_error"]] if row["no_standard_error"] else []
+        why += ["on the boundary"] if row["on_boundary"] and "on the boundary" not in why else []
+        edge = f"   {'; '.join(why)}" if why else ""
         lines.append(
             f"{row['name']:<14}{row['estimate']:>12.5g}{error:>11}{low:>12.5g}{high:>12.5g}{edge}"
         )

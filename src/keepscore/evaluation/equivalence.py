@@ -30,6 +30,7 @@ import numpy as np
 
 from keepscore.checks import Floats, require_count
 from keepscore.errors import DomainError, MissingError, NonFiniteError, unknown_name
+from keepscore.inference import invariants
 
 SCALES = ("log", "linear")
 DRAWS = 4000
@@ -56,6 +57,13 @@ class Equivalence:
     seeds: int
     largest: int
     sooner: int | None = None
+
+    def __post_init__(self) -> None:
+        law = "simulations, factor and interval must be positive, and the interval in order"
+        ends = [end for end in self.interval if end is not None]
+        numbers = [self.simulations, self.factor, *ends]
+        invariants.require(np.asarray(numbers) > 0, "equivalence", law, numbers)
+        invariants.require(ends == sorted(ends), "equivalence", law)
 
     def __str__(self) -> str:
         sign = {"more": "more than ", "fewer": "at most ", None: ""}[self.beyond]
@@ -108,7 +116,7 @@ def equivalence(
     """
     if scale not in SCALES:
         raise unknown_name("scale", scale, SCALES)
-    require_count(n, "n")
+    n = require_count(n, "n")
     if len(baseline) < 2:
         raise MissingError(
             f"Interpolation needs the baseline at two sizes N or more; got {sorted(baseline)}."

@@ -26,13 +26,13 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import stats
 
-from keepscore.checks import Floats, require_count, require_level
+from keepscore.checks import Floats, as_counts, require_count, require_level
 from keepscore.errors import KeepscoreWarning, MissingError
 from keepscore.evaluation.cache import Arrays, cached
 from keepscore.evaluation.estimate import Estimate, stratified_mean
 from keepscore.evaluation.ltest import require_same_space
 from keepscore.evaluation.sets import wilks_volumes
-from keepscore.inference import confidence_set, lrt
+from keepscore.inference import confidence_set, invariants, lrt
 from keepscore.likelihood import Likelihood
 from keepscore.models.base import Model, describe
 from keepscore.space import Space
@@ -65,6 +65,11 @@ class Inferences:
     cut: int
     unconverged: int
 
+    def __post_init__(self) -> None:
+        for name in ("statistic", "volume"):
+            invariants.require_not_negative(getattr(self, name), "etest", f"a {name}")
+        invariants.require_counted(self.covered, "etest")
+
 
 @dataclass(frozen=True)
 class ETestSet:
@@ -96,6 +101,15 @@ class ETest:
     volume_exact: Estimate
     mle_mse: tuple[Estimate, ...]
     null_distance: float
+
+    def __post_init__(self) -> None:
+        for found in (self.surrogate, self.exact):
+            invariants.require_estimate(found.estimate, *self.space.box("base"), "etest")
+        for share in (self.coverage, self.coverage_exact):
+            invariants.require_shares(share.value, "etest", "coverage")
+        invariants.require_shares(self.null_distance, "etest", "a distance of distributions")
+        for name, value in self.rows():
+            invariants.require_not_negative([value.value, value.se], "etest", name)
 
     @property
     def coverage_by_theta(self) -> Floats:
@@ -195,16 +209,18 @@ def etest_set(
 
     points: a side, of the grids behind the volumes of sets; fewer are quicker and rougher.
     """
-    require_level(level)
-    require_count(groups, "groups")
-    require_count(size, "size")
+    level = require_level(level)
+    groups, size = require_count(groups, "groups"), require_count(size, "size")
+    seed = require_count(seed, "seed", minimum=0)
+    points = None if points is None else require_count(points, "points", minimum=4)
     space = model.space
-    shape = GRID.get(space.d, (3,) * space.d) if grid is None else tuple(grid)
+    shape = GRID.get(space.d, (3,) * space.d) if grid is None else grid
+    shape = as_counts(shape, space.d, "grid", minimum=2)
     theta = space.grid(shape, "test")
     rng = np.random.default_rng([seed, STREAM])
     flat = model.simulate(np.repeat(theta, groups * size, axis=0), rng)
     xs = flat.reshape(len(theta) * groups, size, *model.x_shape)
-    identity = {"model": describe(model), "seed": seed, "grid": list(shape)}
+    identity = {"model": describe(model), "seed": seed, "grid": shape}
     identity |= {"groups": groups, "size": size, "level": level, "points": points}
 
     def compute() -> Arrays:

@@ -33,6 +33,7 @@ from keepscore.errors import MismatchError, MissingError
 from keepscore.evaluation.cache import Arrays, cached
 from keepscore.evaluation.estimate import Estimate, mean, root_mean_square
 from keepscore.evaluation.evidence import INTERVALS, log_evidence
+from keepscore.inference import invariants
 from keepscore.models.base import Model, describe
 from keepscore.space import Space
 
@@ -81,6 +82,13 @@ class LTest:
     bce_limit: Estimate | None
     bce_excess: Estimate | None
     quadrature_error: float | None
+
+    def __post_init__(self) -> None:
+        # NaN passes: a surrogate, or a model where data are impossible, may have no finite value.
+        for name, found in self.rows():
+            value = [0.0 if name == "bce_excess" else found.value, found.se]
+            law = f"{name} and its standard error must not be negative"
+            invariants.require(~(np.asarray(value) < 0), "ltest", law, value)
 
     def rows(self) -> Iterator[tuple[str, Estimate]]:
         """Name and value of each metric there is, in a fixed order."""
@@ -154,7 +162,7 @@ def ltest_set(
     path: Path | None = None,
 ) -> LTestSet:
     """Draw the pairs and compute their exact values; with a path, keep both on disk."""
-    require_count(n, "n", minimum=2)
+    n, seed = require_count(n, "n", minimum=2), require_count(seed, "seed", minimum=0)
     k = min(n, require_count(exact, "exact", minimum=2))
     e = min(k, require_count(evidence, "evidence", minimum=2))
     folder = None if path is None else Path(path)

@@ -21,7 +21,7 @@ from typing import Any
 
 import numpy as np
 
-from keepscore.checks import require_count
+from keepscore.checks import as_number, require_count
 from keepscore.data import Dataset, simulate
 from keepscore.errors import DomainError, MissingError
 from keepscore.evaluation.equivalence import Equivalence, equivalence
@@ -128,8 +128,8 @@ def worth(
     """Train on at most n simulations, with and without scores; say which pays within `budget`
     seconds of simulating and training. network, config: as for `train`. `progress` is told each
     step."""
-    require_count(n, "n", minimum=400)
-    require_count(seeds, "seeds")
+    n, seeds = require_count(n, "n", minimum=400), require_count(seeds, "seeds")
+    budget, seed = as_number(budget, "budget"), require_count(seed, "seed", minimum=0)
     if not (math.isfinite(budget) and budget > 0):
         raise DomainError(f"budget must be a positive number of seconds; got {budget!r}.")
     if model.score_kind is None:

@@ -16,6 +16,7 @@ from scipy import stats
 
 from keepscore.checks import Floats, as_theta, require_count, require_level
 from keepscore.errors import DomainError, DtypeError, SimulationError
+from keepscore.inference import invariants
 from keepscore.inference.likelihood import Likelihood
 from keepscore.inference.null import Calibration, NullFit, features, monomials
 from keepscore.inference.start import maximise
@@ -62,18 +63,26 @@ def calibrate(
     `level` is where the held-out check is reported; the result serves every level. Keep it with
     the surrogate by `surrogate.with_calibration(calibration.to_dict())`.
     """
-    require_count(group_size, "group_size")
-    require_count(n, "n", minimum=100)
-    require_level(level)
+    group_size = require_count(group_size, "group_size")
+    n = require_count(n, "n", minimum=100)
+    level, seed = require_level(level), require_count(seed, "seed", minimum=0)
     space = surrogate.space
     held, names = held_parameters(space, parameters)
     theta, statistic = _null_sample(surrogate, simulator, group_size, n, held, region, seed)
+    impossible = int((~np.isfinite(statistic)).sum())
+    if impossible:
+        raise SimulationError(
+            f"{impossible} of {len(theta)} simulated groups are impossible, by this likelihood, at "
+            "the very theta they were simulated at: simulator and likelihood do not agree."
+        )
     half = len(theta) // 2
     fit = _fit_quantiles(space, region, theta[:half], statistic[:half])
     rest, observed = theta[half:], statistic[half:]
     survival = fit.survival(observed, rest)
     calibration = Calibration(fit, names, group_size, np.sort(survival))
     check = _check(calibration, rest, observed, survival, level)
+    for name in ("wilks", "fitted", "corrected"):
+        invariants.require_shares(check[name], "calibrate", f"coverage ({name})")
     return Calibration(fit, names, group_size, np.sort(survival), check)
 
 
@@ -109,7 +118,7 @@ def _statistics(
 ) -> Floats:
     like = source.given(x.reshape(len(theta), group_size, *x.shape[1:]))
     null, found, _ = null_maximum(like, maximise(like, region), held, theta)
-    return np.maximum(2 * (found.value - null.value), 0.0)
+    return invariants.statistic(found.value, null.value, "calibrate")
 
 
 def _null_sample(

@@ -20,8 +20,9 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy import stats
 
-from keepscore.checks import Floats, as_floats, as_theta, require_level
+from keepscore.checks import Floats, as_counts, as_floats, as_theta, require_level
 from keepscore.errors import KeepscoreWarning, ShapeError, unknown_name
+from keepscore.inference import invariants
 from keepscore.inference.likelihood import (
     Integers,
     Likelihood,
@@ -34,7 +35,7 @@ from keepscore.inference.mle import warn_unconverged
 from keepscore.inference.null import Calibration, find_calibration
 from keepscore.inference.profile import profile_intervals, restricted
 from keepscore.inference.region import POINTS_PER_SIDE, Extent, Field, measure
-from keepscore.inference.start import Maximum, maximise
+from keepscore.inference.start import Maximum, maximise, require_maximum
 from keepscore.inference.tests import held_parameters
 from keepscore.space import Region
 
@@ -54,11 +55,17 @@ class Intervals:
     working: Floats
     raw: Floats
     at_boundary: Any
+    fitted: str = ""
+
+    def __post_init__(self) -> None:
+        for ends in (self.working, self.raw):
+            invariants.require_ordered(ends, "confidence_set.intervals")
 
     def __str__(self) -> str:
         if self.working.ndim == 3:
-            return f"{len(self.working)} groups, {self.kind} intervals of {', '.join(self.names)}"
-        lines = [f"{self.kind} intervals"]
+            groups = self.fitted or f"{len(self.working)} groups"
+            return f"{self.kind} intervals of {', '.join(self.names)}: {groups}"
+        lines = [f"{self.kind} intervals" + (f": {self.fitted}" if self.fitted else "")]
         for k, name in enumerate(self.names):
             edge = "   reaches the boundary" if self.at_boundary[k].any() else ""
             lines.append(f"  {name:<14}[{self.raw[k, 0]:.5g}, {self.raw[k, 1]:.5g}]{edge}")
@@ -77,6 +84,13 @@ class ConfidenceSet:
     maximum: Maximum = field(repr=False)
     calibration: Calibration | None = field(default=None, repr=False)
     points: int = 24
+
+    def __post_init__(self) -> None:
+        box = self.like.space.box(self.region)
+        invariants.require_estimate(self.maximum.theta, *box, "confidence_set")
+        law = "a set must hold its maximum: its critical value there must not be negative"
+        critical = self.critical(self.maximum.theta)
+        invariants.require(critical >= 0, "confidence_set", law, critical)
 
     def contains(self, theta: ArrayLike) -> Any:
         """Is theta, (k,) or (m, k), in the set? Shaped as like(theta); outside the box is outside.
@@ -106,9 +120,7 @@ class ConfidenceSet:
         """Membership on an even grid of the box, bounds included: shape, or (g, *shape)."""
         low, high = self._field.low, self._field.high
         p = len(low)
-        counts = (shape,) * p if isinstance(shape, int) else tuple(shape)
-        if len(counts) != p:
-            raise ShapeError(f"mask needs one count per parameter ({p}); got {counts}.")
+        counts = as_counts(shape, p, "points per side of a mask")
         axes = [np.linspace(low[k], high[k], counts[k]) for k in range(p)]
         grid = np.stack([a.ravel() for a in np.meshgrid(*axes, indexing="ij")], axis=1)
         inside = self._field.on_grid(grid) <= 0
@@ -132,14 +144,19 @@ class ConfidenceSet:
     @cached_property
     def intervals(self) -> Intervals:
         """An interval for each parameter: by profile for Wilks, by projection for calibrated."""
-        space, like = self.like.space, self.like
+        space, like, found = self.like.space, self.like, self.maximum
         index = [space.index(name) for name in self.parameters]
         if self.method == "wilks":
-            ends = profile_intervals(like, self.maximum, index, stats.chi2.ppf(self.level, 1))
+            ends = profile_intervals(like, found, index, stats.chi2.ppf(self.level, 1))
             working, at_boundary, kind = ends.value, ends.at_boundary, "profile"
+            found = ends.maximum
+            _warn_missed(ends.missed)
         else:
             extent = self._extent
             working, at_boundary, kind = extent.bounds, extent.touches, "projection"
+        low, high = space.box(self.region)
+        width, function = (high - low)[index], "confidence_set.intervals"
+        invariants.require_holds(working, found.theta[:, index], width, function)
         raw = np.stack(
             [space.parameters[k].to_raw(working[:, j]) for j, k in enumerate(index)], axis=1
         )
@@ -149,6 +166,7 @@ class ConfidenceSet:
             squeeze(like, working),
             squeeze(like, raw),
             squeeze(like, at_boundary),
+            like.grouping,
         )
 
     @cached_property
@@ -161,7 +179,11 @@ class ConfidenceSet:
 
     @cached_property
     def _extent(self) -> Extent:
-        extent = measure(self._field, self.points)
+        extent, known = measure(self._field, self.points), self._field
+        invariants.require_not_negative(extent.volume, "confidence_set.volume", "a volume")
+        everyone = np.arange(self.like.group_count)
+        law, at_best = "a set must hold its maximum", known.at(known.centre, everyone)
+        invariants.require(at_best <= 0, "confidence_set", law, at_best)
         cut = int(extent.touches.any(axis=(1, 2)).sum())
         if cut:
             warnings.warn(
@@ -185,8 +207,9 @@ class ConfidenceSet:
 
     def __str__(self) -> str:
         what = ", ".join(self.parameters)
-        text = f"{self.level:.0%} confidence set ({self.method}) for {what}"
-        return text if self.like.single else f"{text}, {self.like.group_count} groups"
+        # As many digits as the level has: 99.5% is not 100%.
+        text = f"{100 * self.level:g}% confidence set ({self.method}) for {what}"
+        return f"{text}: {self.like.grouping}"
 
 
 def confidence_set(
@@ -206,7 +229,7 @@ def confidence_set(
     (of a previous result on the same likelihood) saves the search.
     """
     require_likelihood(like)
-    require_level(level)
+    level = require_level(level)
     if method not in METHODS:
         raise unknown_name("method", method, METHODS)
     _, names = held_parameters(like.space, parameters)
@@ -216,10 +239,22 @@ def confidence_set(
     if method == "calibrated":
         known = find_calibration(like, calibration, names, region, needed=True)
     points = require_points(grid, POINTS_PER_SIDE.get(len(names), 8))
-    if maximum is None:
-        maximum = maximise(like, region)
-        warn_unconverged(maximum)
-    return ConfidenceSet(like, float(level), method, names, region, maximum, known, points)
+    found = require_maximum(like, maximum, region)
+    if found is None:
+        found = maximise(like, region)
+        warn_unconverged(found)
+    return ConfidenceSet(like, level, method, names, region, found, known, points)
+
+
+def _warn_missed(missed: np.ndarray) -> None:
+    if missed.any():
+        warnings.warn(
+            f"Profiling found a higher likelihood than the search had, in {int(missed.sum())} of "
+            f"{len(missed)} group(s); their intervals lie around the higher maximum. "
+            "mle(like, grid=25) or more starts may find it too.",
+            KeepscoreWarning,
+            stacklevel=3,
+        )
 
 
 def _joint_field(cs: ConfidenceSet) -> Field:

@@ -12,10 +12,12 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 from scipy import stats
 
 from keepscore.checks import Floats, as_theta, require_count, require_level
 from keepscore.errors import DomainError, unknown_name
+from keepscore.inference import invariants
 from keepscore.inference.calibration import LikelihoodSource, Simulator, null_statistics
 from keepscore.inference.null import Calibration
 from keepscore.space import Region, Space, cells_per_side
@@ -33,6 +35,14 @@ class LocalCoverage:
     theta: Floats
     statistics: Floats
     covered: Mapping[str, np.ndarray]
+
+    def __post_init__(self) -> None:
+        name = "a likelihood-ratio statistic"
+        invariants.require_not_negative(self.statistics, "local_coverage", name)
+        for hits in self.covered.values():
+            invariants.require_counted(hits, "local_coverage")
+            law = "coverage must count every group"
+            invariants.require(hits.shape == self.statistics.shape, "local_coverage", law)
 
     def coverage(self, method: str = "wilks") -> Floats:
         """Share of sets that hold the truth at each theta: (m,)."""
@@ -81,7 +91,7 @@ def local_coverage(
     simulator: Simulator,
     level: float = 0.95,
     calibration: Calibration | Mapping[str, Any] | None = None,
-    theta: Floats | None = None,
+    theta: ArrayLike | None = None,
     groups: int = 30,
     group_size: int = 10,
     region: Region = "test",
@@ -91,9 +101,10 @@ def local_coverage(
     over the `region`, with `groups` simulated data sets at each. The sets are those of
     `confidence_set` in the base box (or the calibration's own). Without a `calibration`, the one
     saved with the surrogate is used if it has one."""
-    require_level(level)
-    require_count(groups, "groups")
-    require_count(group_size, "group_size")
+    level = require_level(level)
+    groups = require_count(groups, "groups")
+    group_size = require_count(group_size, "group_size")
+    seed = require_count(seed, "seed", minimum=0)
     space = surrogate.space
     points = _points(space, region) if theta is None else as_theta(theta, space.d)
     known = getattr(surrogate, "calibration", None) if calibration is None else calibration

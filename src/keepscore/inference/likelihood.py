@@ -33,6 +33,10 @@ def select(like: Likelihood, index: int | slice | ArrayLike) -> Likelihood:
     """Some groups of a likelihood: one (an integer; the result is single) or several."""
     require_likelihood(like)
     chosen = np.arange(like.group_count)
+    if isinstance(index, (bool, np.bool_)):
+        raise DtypeError(f"Select a group by its number; got {index!r}.")
+    if isinstance(index, np.ndarray) and index.shape == ():
+        index = index[()]
     if isinstance(index, (int, np.integer)):
         if not -like.group_count <= index < like.group_count:
             raise DomainError(f"There are {like.group_count} group(s); got index {index}.")
@@ -75,7 +79,9 @@ def surface_by_blocks(like: Likelihood, theta: Floats) -> Floats:
     """Every group at every theta, (g, m), asked for in blocks of theta to keep memory flat."""
     size = max(1, BLOCK_ENTRIES // (like.group_count * like.group_size))
     blocks = [like.surface(theta[i : i + size]) for i in range(0, len(theta), size)]
-    return blocks[0] if len(blocks) == 1 else np.concatenate(blocks, axis=1)
+    whole = blocks[0] if len(blocks) == 1 else np.concatenate(blocks, axis=1)
+    # A likelihood may compute in float32; what is done with its values here is float64.
+    return np.asarray(whole, dtype=np.float64)
 
 
 def require_theta0(like: Likelihood, theta0: ArrayLike, region: Region) -> Floats:

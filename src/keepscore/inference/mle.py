@@ -6,7 +6,8 @@
 The information is a central difference of the gradient with a step of a twentieth of a standard
 error: long enough for float32 gradients, short enough that the third derivative does not matter. A
 parameter on the boundary of the box has no standard error (NaN), and the others' are given it; an
-information that is not positive definite gives NaN and `regular = False`.
+information that is not positive definite gives NaN and `regular = False`; where the search did not
+converge the curvature is not that of a maximum, and all are NaN. `reasons` says which it was.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ import numpy as np
 
 from keepscore.checks import Floats
 from keepscore.errors import KeepscoreWarning
+from keepscore.inference import invariants
 from keepscore.inference.likelihood import Likelihood, require_likelihood, squeeze
 from keepscore.inference.start import STARTS, Maximum, maximise
 from keepscore.space import Region, Space
@@ -26,15 +28,20 @@ from keepscore.space import Region, Space
 STEP = 0.05  # of a standard error
 BOUNDARY = 1e-6  # of the width of the box
 
+ON_BOUNDARY = "on the boundary"
+NOT_REGULAR = "the information is not positive definite"
+NOT_CONVERGED = "the search did not converge"
+
 
 @dataclass(frozen=True)
 class MLE:
     """Maximum likelihood estimates. One group: arrays as named; g groups: a first axis of g.
 
     estimate, raw: (d,). log_likelihood: (). information: (d, d), in working parameters.
-    standard_errors, raw_standard_errors: (d,). on_boundary: (d,) bool. converged: the search met
-    its tolerance. regular: the information is positive definite in the parameters off the boundary.
-    evaluations: calls of the log-likelihood with gradient, all groups together.
+    standard_errors, raw_standard_errors: (d,), NaN for one of `reasons`. on_boundary: (d,) bool.
+    converged: the search met its tolerance. regular: the information is positive definite in the
+    parameters off the boundary. evaluations: calls of the log-likelihood with gradient, all groups
+    together. fitted: what one theta was fitted to, in words.
     """
 
     space: Space
@@ -50,21 +57,43 @@ class MLE:
     regular: Any
     evaluations: int
     maximum: Maximum = field(repr=False, compare=False)
+    fitted: str = ""
+
+    def __post_init__(self) -> None:
+        low, high = self.space.box(self.region)
+        invariants.require_estimate(self.estimate, low, high, "mle")
+        law = "the log-likelihood at an estimate must be finite"
+        invariants.require(np.isfinite(self.log_likelihood), "mle", law, self.log_likelihood)
+        explained = self.reasons != ""
+        for errors in (self.standard_errors, self.raw_standard_errors):
+            invariants.require_standard_errors(errors, explained, "mle")
+
+    @property
+    def reasons(self) -> Any:
+        """Why a parameter has no standard error, in words, "" where it has one: (d,), (g, d)."""
+        edge = np.asarray(self.on_boundary)
+        why = np.where(edge, ON_BOUNDARY, "")
+        why = np.where(np.asarray(self.regular)[..., None] | edge, why, NOT_REGULAR)
+        return np.where(np.asarray(self.converged)[..., None], why, NOT_CONVERGED)
 
     def __str__(self) -> str:
         if self.estimate.ndim == 2:
             return _many_text(self)
-        lines = [
+        lines = [self.fitted] if self.fitted else []
+        lines.append(
             f"{'parameter':<14}{'raw':>12}{'s.e.':>10}   {'working':<14}{'value':>10}{'s.e.':>10}"
-        ]
+        )
         for k, p in enumerate(self.space.parameters):
-            edge = "   on the boundary" if self.on_boundary[k] else ""
+            why = self.reasons[k]
+            edge = f"   no s.e.: {why}" if why else ""
+            if self.on_boundary[k]:
+                edge = "   on the boundary" + (edge if why != ON_BOUNDARY else "")
             lines.append(
                 f"{p.name:<14}{self.raw[k]:>12.5g}{self.raw_standard_errors[k]:>10.3g}   "
                 f"{p.working_name:<14}{self.estimate[k]:>10.5g}{self.standard_errors[k]:>10.3g}{edge}"
             )
-        notes = [] if self.converged else ["the search did not converge"]
-        notes += [] if self.regular else ["the information is not positive definite"]
+        notes = [] if self.converged else [NOT_CONVERGED]
+        notes += [] if self.regular else [NOT_REGULAR]
         tail = f"; {'; '.join(notes)}" if notes else ""
         return "\n".join([*lines, f"log-likelihood {self.log_likelihood:.6g}{tail}"])
 
@@ -85,6 +114,8 @@ def mle(
     edge = (found.theta <= low + slack) | (found.theta >= high - slack)
     information = observed_information(like, found)
     errors, regular = standard_errors(information, edge)
+    # Away from a maximum, curvature says nothing about the spread of an estimate.
+    errors = np.where(found.converged[:, None], errors, np.nan)
     raw = like.space.to_raw(found.theta)
     count = found.evaluations + 2 * like.space.d * like.group_count
 
@@ -105,6 +136,7 @@ def mle(
         regular=one(regular),
         evaluations=count,
         maximum=found,
+        fitted=like.grouping,
     )
 
 
@@ -146,7 +178,8 @@ def warn_unconverged(found: Maximum) -> None:
     if lost:
         warnings.warn(
             f"The search for the maximum did not converge for {lost} of {len(found.converged)} "
-            "group(s); see `converged`. A finer grid or more starts may help.",
+            "group(s); see `converged`. Their standard errors are NaN. A finer grid or more "
+            "starts may help.",
             KeepscoreWarning,
             stacklevel=3,
         )
@@ -161,11 +194,12 @@ def _raw_slope(space: Space, raw: Floats) -> Floats:
 
 def _many_text(result: MLE) -> str:
     mean, sd = result.raw.mean(axis=0), result.raw.std(axis=0)
-    lines = [f"{len(result.raw)} groups; estimates, raw:"]
+    lines = [f"{result.fitted or f'{len(result.raw)} groups'}; estimates, raw:"]
     for k, name in enumerate(result.space.names):
+        without = int((result.reasons[:, k] != "").sum())
         lines.append(
             f"  {name:<14}mean {mean[k]:.5g}, spread {sd[k]:.3g}, on the boundary in "
-            f"{int(result.on_boundary[:, k].sum())}"
+            f"{int(result.on_boundary[:, k].sum())}, without a standard error in {without}"
         )
     lost, odd = int((~result.converged).sum()), int((~result.regular).sum())
     return "\n".join([*lines, f"  not converged: {lost}; information not positive definite: {odd}"])

@@ -26,6 +26,7 @@ import numpy as np
 
 from keepscore.checks import Floats, as_floats, as_theta, require_level
 from keepscore.errors import DomainError, FormatError, MissingError
+from keepscore.inference import invariants
 from keepscore.likelihood import Likelihood
 from keepscore.space import REGIONS, Region, Space
 
@@ -94,11 +95,13 @@ class Calibration:
         """P-values of statistics (m,) at theta (m, d)."""
         rows, values = as_theta(theta, self.space.d), as_floats(statistic, "statistic")
         below = np.searchsorted(self.held_out, self.fit.survival(values, rows), side="right")
-        return (1 + below) / (len(self.held_out) + 1)
+        found = (1 + below) / (len(self.held_out) + 1)
+        invariants.require_shares(found, "Calibration.p_value")
+        return found
 
     def critical(self, theta: Any, level: float) -> Floats:
         """Largest statistic that keeps theta (m, d) in the set at this level: (m,)."""
-        require_level(level)
+        level = require_level(level)
         # p > 1 - level  <=>  at least k held-out values lie below  <=>  S >= h_k.
         k = math.floor((1 - level) * (len(self.held_out) + 1) + 1e-9)
         if k == 0:
@@ -106,7 +109,11 @@ class Calibration:
                 f"Level {level} needs at least {math.ceil(1 / (1 - level)) - 1} held-out groups; "
                 f"this calibration has {len(self.held_out)}. Calibrate with a larger n."
             )
-        return self.fit.inverse(float(self.held_out[k - 1]), as_theta(theta, self.space.d))
+        value = self.fit.inverse(float(self.held_out[k - 1]), as_theta(theta, self.space.d))
+        sound = np.isfinite(value) & (value >= 0)
+        law = "a critical value must be finite and not negative"
+        invariants.require(sound, "Calibration.critical", law, value)
+        return value
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data for JSON; `from_dict` turns it back."""

@@ -11,8 +11,9 @@ from typing import Any
 
 import numpy as np
 
-from keepscore.checks import Floats, require_count
+from keepscore.checks import Floats, require_count, require_level
 from keepscore.errors import DomainError, DtypeError, KeepscoreWarning
+from keepscore.inference import invariants
 from keepscore.inference.likelihood import Likelihood, require_likelihood
 from keepscore.inference.nuts import LARGEST_DEPTH, Density, Settings, sample
 from keepscore.inference.start import maximise
@@ -49,12 +50,15 @@ def posterior(
         raise DtypeError(
             "prior must be None (uniform on the box) or a function: theta (d,) -> log density."
         )
-    for value, name, least in ((draws, "draws", 4), (chains, "chains", 1), (warmup, "warmup", 20)):
-        require_count(value, name, least)
+    draws = require_count(draws, "draws", 4)
+    chains, warmup = require_count(chains, "chains"), require_count(warmup, "warmup", 20)
+    seed = require_count(seed, "seed", minimum=0)
+    target_acceptance = require_level(target_acceptance, "target_acceptance")
     found = maximise(like, region)
     group = np.zeros(chains, dtype=np.int64)
     settings = Settings(draws, warmup, target_acceptance)
     theta, stats = sample(like, prior, found, group, seed, settings)
+    invariants.require_estimate(theta, *like.space.box(region), "posterior")
     return _to_arviz(like, theta, stats, seed, "uniform on the box" if prior is None else "given")
 
 

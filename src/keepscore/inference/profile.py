@@ -5,7 +5,8 @@
 
 An interval's ends solve Lambda_k(t) = c on either side of the estimate. The signed root
 r(t) = sqrt(Lambda) is nearly a straight line, so Newton on it, kept inside a bracket, needs three
-or four profiles; all groups, parameters and sides advance together.
+or four profiles; all groups, parameters and sides advance together. A profile that rises above
+l_max shows that the search for the maximum missed: it starts again there, and so do the intervals.
 """
 
 from __future__ import annotations
@@ -13,14 +14,18 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import ArrayLike
 
-from keepscore.checks import Floats
+from keepscore.checks import Floats, as_floats, require_finite
+from keepscore.errors import ConvergenceError, ShapeError
+from keepscore.inference.invariants import rounding
 from keepscore.inference.search import Climb, Summit, climb, solve_free
-from keepscore.inference.start import Maximum
+from keepscore.inference.start import Maximum, climb_again
 from keepscore.likelihood import Integers, Likelihood
 
 ROOT_TOLERANCE = 1e-4  # of Lambda; a change of 3e-5 in a coverage probability
 MOST_STEPS = 40
+MOST_RESTARTS = 5
 
 
 def restricted(
@@ -61,14 +66,66 @@ def _follow(found: Maximum, held: np.ndarray, theta0: Floats, group: Integers) -
 
 @dataclass(frozen=True)
 class Ends:
-    """Interval ends (g, k, 2) in working units, and which stopped at the box (g, k, 2)."""
+    """Interval ends (g, k, 2) in working units, and which stopped at the box (g, k, 2); `maximum`
+    is what they lie around, and `missed` (g,) where that is not the maximum that was given."""
 
     value: Floats
     at_boundary: np.ndarray
+    maximum: Maximum
+    missed: np.ndarray
 
 
 def profile_intervals(like: Likelihood, found: Maximum, index: list[int], critical: float) -> Ends:
     """{t : Lambda_k(t) <= critical} around the estimate, for each parameter k in `index`."""
+    missed = np.zeros(len(found.value), dtype=bool)
+    for _ in range(MOST_RESTARTS + 1):
+        value, at_boundary, best = _ends(like, found, index, critical)
+        beaten = np.flatnonzero(best.value > found.value + rounding(found.value))
+        if len(beaten) == 0:
+            _require_width(like, found, index, value, at_boundary)
+            return Ends(value, at_boundary, found, missed)
+        missed[beaten] = True
+        found = climb_again(like, found, beaten, best.theta[beaten], best.value[beaten])
+    raise ConvergenceError(
+        f"Profiling went on finding a higher likelihood than the search did, in {len(beaten)} of "
+        f"{len(missed)} group(s) after {MOST_RESTARTS} new searches; the likelihood has too many "
+        "maxima. Use a finer grid, e.g. confidence_set(like, maximum=mle(like, grid=25).maximum)."
+    )
+
+
+def _require_width(
+    like: Likelihood, found: Maximum, index: list[int], ends: Floats, at_boundary: np.ndarray
+) -> None:
+    """An interval may end at its estimate on one side (the data are impossible beyond), never on
+    both: then the likelihood has no finite value or gradient around it, and says nothing."""
+    low, high = like.space.box(found.region)
+    short = np.abs(ends - found.theta[:, index, None]) <= 1e-8 * (high - low)[index, None]
+    lost = short.all(axis=-1) & ~at_boundary.any(axis=-1)
+    if lost.any():
+        group, k = (int(i) for i in np.argwhere(lost)[0])
+        raise ConvergenceError(
+            f"No interval for {like.space.names[index[k]]} of group {group} ({int(lost.sum())} "
+            "such in all): around the estimate the log-likelihood or its gradient is not finite. "
+            "Look at them there, and at `converged` of the estimate."
+        )
+
+
+@dataclass
+class _Best:
+    """The highest likelihood met on the way, of every group: theta (g, d), value (g,)."""
+
+    theta: Floats
+    value: Floats
+
+    def see(self, there: Summit, group: Integers) -> None:
+        order = np.argsort(there.value, kind="stable")  # the highest of a group is written last
+        order = order[there.value[order] > self.value[group[order]]]
+        self.theta[group[order]], self.value[group[order]] = there.theta[order], there.value[order]
+
+
+def _ends(
+    like: Likelihood, found: Maximum, index: list[int], critical: float
+) -> tuple[Floats, np.ndarray, _Best]:
     g, d = found.theta.shape
     low, high = like.space.box(found.region)
     group, which, side = (
@@ -79,13 +136,11 @@ def profile_intervals(like: Likelihood, found: Maximum, index: list[int], critic
     variance = np.diagonal(np.linalg.inv(found.curvature), axis1=1, axis2=2)[group, which]
     guess = estimate + sign * np.sqrt(critical * np.maximum(variance, 1e-12))
     t = np.clip(guess, low[which], high[which])
-    inside, outside = (
-        estimate.copy(),
-        limit.copy(),
-    )  # bracket: known to be in, and how far it may go
+    # The bracket: known to be in, and how far it may go. Its ends move, so they are float64.
+    inside, outside = estimate.astype(np.float64), limit.astype(np.float64)
     at_boundary = estimate == limit
     end, open_ = np.where(at_boundary, limit, t), ~at_boundary
-    warm = _warm(found, which, t, group)
+    warm, best = _warm(found, which, t, group), _Best(found.theta.copy(), found.value.copy())
     for _ in range(MOST_STEPS):
         i = np.flatnonzero(open_)
         if len(i) == 0:
@@ -93,6 +148,7 @@ def profile_intervals(like: Likelihood, found: Maximum, index: list[int], critic
         held = np.arange(d) == which[i, None]
         there = restricted(like, found, held, np.tile(t[i, None], d), group[i], _rows(warm, i))
         warm.theta[i], warm.curvature[i] = there.theta, there.curvature
+        best.see(there, group[i])
         statistic = np.maximum(2 * (found.value[group[i]] - there.value), 1e-12)
         within = statistic <= critical
         end[i] = t[i]
@@ -109,7 +165,7 @@ def profile_intervals(like: Likelihood, found: Maximum, index: list[int], critic
         step = np.where(rising, step, np.nan)
         t[i] = _within_bracket(step, inside[i], outside[i], limit[i], within)
     shape = (g, len(index), 2)
-    return Ends(end.reshape(shape), at_boundary.reshape(shape))
+    return end.reshape(shape), at_boundary.reshape(shape), best
 
 
 def _warm(found: Maximum, which: Integers, t: Floats, group: Integers) -> Summit:
@@ -130,15 +186,25 @@ def _rows(summit: Summit, i: Integers) -> Summit:
     )
 
 
-def profile_curve(like: Likelihood, found: Maximum, index: int, values: Floats) -> Floats:
+def profile_curve(like: Likelihood, found: Maximum, index: int, values: ArrayLike) -> Floats:
     """Lambda_k at each of `values` (m,), for every group: (g, m)."""
+    values = as_floats(values, "values")
+    if values.ndim != 1:
+        raise ShapeError(f"values must be one row (m,); got shape {values.shape}.")
+    require_finite(values, "values")
     g, d = found.theta.shape
     group = np.repeat(np.arange(g), len(values))
     held = np.zeros((len(group), d), dtype=bool)
     held[:, index] = True
     theta0 = np.where(held, np.tile(values, g)[:, None], found.theta[group])
     there = restricted(like, found, held, theta0, group)
-    return np.maximum(2 * (found.value[:, None] - there.value.reshape(g, -1)), 0.0)
+    rise = there.value.reshape(g, -1) - found.value[:, None]
+    if (rise > rounding(found.value)[:, None]).any():
+        raise ConvergenceError(
+            f"The profile rises above the maximum found, by {rise.max():g}: the search missed. Use "
+            "a finer grid, e.g. found = mle(like, grid=25).maximum."
+        )
+    return np.maximum(-2 * rise, 0.0)
 
 
 def _within_bracket(

@@ -22,6 +22,7 @@ from scipy.interpolate import make_interp_spline
 
 from keepscore.checks import Floats, require_count
 from keepscore.errors import DomainError, KeepscoreWarning, unknown_name
+from keepscore.inference import invariants
 from keepscore.inference.calibration import LikelihoodSource, Simulator
 from keepscore.inference.likelihood import Likelihood, surface_by_blocks
 from keepscore.inference.nuts import Settings, sample
@@ -48,6 +49,12 @@ class SBC:
     ranks: np.ndarray
     draws: int
     p_values: Floats
+
+    def __post_init__(self) -> None:
+        law = "a rank must lie between 0 and the number of draws"
+        inside = (self.ranks >= 0) & (self.ranks <= self.draws)
+        invariants.require(inside, "sbc", law, self.ranks)
+        invariants.require_shares(self.p_values, "sbc")
 
     def uniform(self, false_alarm: float = 0.01) -> bool:
         """Are all parameters' ranks consistent with uniform? (Bonferroni over parameters.)"""
@@ -76,8 +83,9 @@ def sbc(
     """Ranks of the truth in n posteriors of `source` (a model or a surrogate), uniform prior."""
     if method not in METHODS:
         raise unknown_name("method", method, METHODS)
-    for value, name, least in ((n, "n", 50), (group_size, "group_size", 1), (draws, "draws", 9)):
-        require_count(value, name, least)
+    n, draws = require_count(n, "n", 50), require_count(draws, "draws", 9)
+    group_size = require_count(group_size, "group_size")
+    seed = require_count(seed, "seed", minimum=0)
     if method == "grid" and source.space.d not in POINTS_PER_SIDE:
         raise DomainError(
             f"method='grid' is for up to three parameters; got {source.space.d}. Use method='nuts'."
@@ -105,6 +113,11 @@ def _grid_draws(like: Likelihood, draws: int, region: Region, rng: np.random.Gen
     side = POINTS_PER_SIDE[d]
     low, high = like.space.box(region)
     values = surface_by_blocks(like, like.space.grid(side, region)).reshape(g, *(side,) * d)
+    if not np.isfinite(values).all():
+        raise DomainError(
+            "method='grid' interpolates the log-likelihood and needs it finite on the whole box; "
+            "here it is not. Use method='nuts'."
+        )
     cells = (side - 1) * FINE[d]
     centres = (np.arange(cells) + 0.5) * (side - 1) / cells
     spline = make_interp_spline(np.arange(side), np.eye(side), k=3)(centres)

@@ -15,7 +15,8 @@ import numpy as np
 from scipy import ndimage
 
 from keepscore.checks import Floats, require_count
-from keepscore.errors import ConvergenceError
+from keepscore.errors import ConvergenceError, DtypeError, MismatchError
+from keepscore.inference.invariants import rounding
 from keepscore.inference.likelihood import surface_by_blocks
 from keepscore.inference.search import Climb, Summit, climb, make_positive
 from keepscore.likelihood import Integers, Likelihood
@@ -50,7 +51,7 @@ def maximise(
     like: Likelihood, region: Region = "base", starts: int = STARTS, points: int | None = None
 ) -> Maximum:
     """Global maximum over the region's box, for every group."""
-    require_count(starts, "starts")
+    starts = require_count(starts, "starts")
     d = like.space.d
     side = POINTS_PER_SIDE.get(d, 3) if points is None else require_count(points, "grid", minimum=3)
     low, high = like.space.box(region)
@@ -72,19 +73,57 @@ def maximise(
         region,
     )
     # A coarse grid can mislead the quadratic; no group may end below a point already seen.
-    seen = surface.max(axis=1)
+    seen = np.where(np.isfinite(surface), surface, -np.inf).max(axis=1)
     low_ones = np.flatnonzero(found.value < seen - 1e-5 * (1 + np.abs(seen)))
-    return climb_again(like, found, low_ones, grid[surface[low_ones].argmax(axis=1)])
+    start = grid[np.where(np.isfinite(surface), surface, -np.inf)[low_ones].argmax(axis=1)]
+    return climb_again(like, found, low_ones, start, seen[low_ones])
 
 
-def climb_again(like: Likelihood, found: Maximum, group: Integers, start: Floats) -> Maximum:
-    """Search once more for the named groups, from the given points."""
+def require_maximum(like: Likelihood, maximum: Maximum | None, region: Region) -> Maximum | None:
+    """A maximum that a caller brings along is of this likelihood and this region, or an error."""
+    if maximum is None:
+        return None
+    if not isinstance(maximum, Maximum):
+        raise DtypeError(
+            f"maximum must be the `maximum` of a result of mle, lrt or confidence_set; "
+            f"got {type(maximum).__name__}."
+        )
+    if maximum.region != region or maximum.theta.shape != (like.group_count, like.space.d):
+        raise MismatchError(
+            f"The maximum given is over the {maximum.region} box with shape "
+            f"{maximum.theta.shape}; this needs the {region} box and "
+            f"{(like.group_count, like.space.d)}. Leave it out to search again."
+        )
+    value = np.asarray(like.pairs(maximum.theta, np.arange(like.group_count)), dtype=np.float64)
+    other = ~(np.abs(value - maximum.value) <= 10 * rounding(maximum.value))
+    if other.any():
+        raise MismatchError(
+            f"The maximum given is of another likelihood: in {int(other.sum())} of {len(other)} "
+            f"group(s) its value is not the one here (the first: {maximum.value[other][0]:g}, "
+            f"here {value[other][0]:g}). Leave it out to search again."
+        )
+    return maximum
+
+
+def climb_again(
+    like: Likelihood, found: Maximum, group: Integers, start: Floats, value: Floats
+) -> Maximum:
+    """Search once more for the named groups, from points whose values are known and higher.
+
+    Where no gradient is to be had the climb cannot begin: the point itself is the best there is,
+    and the search did not converge.
+    """
     if len(group) == 0:
         return found
     low, high = like.space.box(found.region)
     box = (np.broadcast_to(low, start.shape), np.broadcast_to(high, start.shape))
     guess = found.curvature[group]
-    return found.replaced(group, climb(like, Climb(start, group, *box, high - low, guess)))
+    summit = climb(like, Climb(start, group, *box, high - low, guess))
+    stayed = summit.value < value - rounding(value)
+    summit.theta = np.where(stayed[:, None], np.clip(start, low, high), summit.theta)
+    summit.value = np.maximum(summit.value, value)
+    summit.converged = summit.converged & ~stayed
+    return found.replaced(group, summit)
 
 
 def _starts(surface: Floats, starts: int) -> tuple[Integers, Floats, Floats]:

@@ -18,6 +18,7 @@ from scipy import stats
 
 from keepscore.checks import Floats, as_floats
 from keepscore.errors import DomainError, ShapeError
+from keepscore.inference import invariants
 from keepscore.inference.likelihood import (
     Likelihood,
     require_likelihood,
@@ -28,7 +29,7 @@ from keepscore.inference.mle import warn_unconverged
 from keepscore.inference.null import Calibration, find_calibration
 from keepscore.inference.profile import restricted
 from keepscore.inference.search import Summit
-from keepscore.inference.start import Maximum, climb_again, maximise
+from keepscore.inference.start import Maximum, climb_again, maximise, require_maximum
 from keepscore.space import Region, Space
 
 
@@ -38,6 +39,7 @@ class LRT:
 
     p_value is the chi-square one; calibrated_p_value is None without a calibration. `null` is the
     best theta under the null hypothesis, (d,) or (g, d). `restarted`: theta0 beat the first search.
+    fitted: what one theta was fitted to, in words.
     """
 
     parameters: tuple[str, ...]
@@ -48,13 +50,22 @@ class LRT:
     null: Floats
     restarted: Any
     maximum: Maximum = field(repr=False, compare=False)
+    fitted: str = ""
+
+    def __post_init__(self) -> None:
+        name = "a likelihood-ratio statistic"
+        invariants.require_not_negative(self.statistic, "lrt", name)
+        invariants.require_shares(self.p_value, "lrt")
+        if self.calibrated_p_value is not None:
+            invariants.require_shares(self.calibrated_p_value, "lrt", "a calibrated p-value")
 
     def __str__(self) -> str:
         what = ", ".join(self.parameters)
         if np.ndim(self.statistic):
             rejected = int((np.asarray(self.p_value) < 0.05).sum())
             return (
-                f"Likelihood-ratio test of {what}: {len(self.statistic)} groups, "
+                f"Likelihood-ratio test of {what}: "
+                f"{self.fitted or f'{len(self.statistic)} groups'}; "
                 f"{rejected} with a chi-square p-value below 0.05"
             )
         text = (
@@ -63,7 +74,7 @@ class LRT:
         )
         if self.calibrated_p_value is not None:
             text += f" (calibrated: {self.calibrated_p_value:.4g})"
-        return text
+        return f"{text}; {self.fitted}" if self.fitted else text
 
 
 def lrt(
@@ -84,10 +95,10 @@ def lrt(
     held, names = held_parameters(like.space, parameters)
     rows = require_theta0(like, _fill(like, theta0, held, region), region)
     calibration = find_calibration(like, calibration, names, region)
-    found = maximise(like, region) if maximum is None else maximum
+    found = require_maximum(like, maximum, region) or maximise(like, region)
     null, found, restarted = null_maximum(like, found, held, rows)
     warn_unconverged(found)
-    statistic = np.maximum(2 * (found.value - null.value), 0.0)
+    statistic = invariants.statistic(found.value, null.value, "lrt")
     df = int(held.sum())
     calibrated = None if calibration is None else calibration.p_value(statistic, null.theta)
     return LRT(
@@ -99,6 +110,7 @@ def lrt(
         null=squeeze(like, null.theta),
         restarted=squeeze(like, restarted),
         maximum=found,
+        fitted=like.grouping,
     )
 
 
@@ -115,7 +127,8 @@ def null_maximum(
     else:
         null = restricted(like, found, np.tile(held, (len(group), 1)), theta0, group)
     beaten = null.value > found.value
-    return null, climb_again(like, found, group[beaten], null.theta[beaten]), beaten
+    better = climb_again(like, found, group[beaten], null.theta[beaten], null.value[beaten])
+    return null, better, beaten
 
 
 def held_parameters(

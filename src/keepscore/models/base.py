@@ -5,7 +5,7 @@
     score(theta, x)                 pairs row by row  -> (n, d)  float64, d log p(x|theta) / d theta
     log_prob_and_score(theta, x)    both, sharing work
     simulate_with_score(theta, rng) x and its score, sharing work
-    given(xs)                       Likelihood of groups of iid observations
+    given(xs, each=False)           Likelihood of groups of iid observations
 
 theta is always the working parameter of `model.space`. Rows are never broadcast, an empty batch
 gives empty arrays, and randomness is the argument `rng`. `score_kind` says what
@@ -92,7 +92,7 @@ class Model(Protocol):
     def log_prob(self, theta: ArrayLike, x: ArrayLike) -> Floats: ...
     def score(self, theta: ArrayLike, x: ArrayLike) -> Floats: ...
     def log_prob_and_score(self, theta: ArrayLike, x: ArrayLike) -> tuple[Floats, Floats]: ...
-    def given(self, xs: ArrayLike) -> Likelihood: ...
+    def given(self, xs: ArrayLike, *, each: bool = False) -> Likelihood: ...
 
 
 def as_pairs(model: Model, theta: ArrayLike, x: ArrayLike) -> tuple[Floats, NDArray[Any]]:
@@ -102,12 +102,13 @@ def as_pairs(model: Model, theta: ArrayLike, x: ArrayLike) -> tuple[Floats, NDAr
     return rows, data
 
 
-def given_by_rows(model: Model, xs: ArrayLike) -> Likelihood:
+def given_by_rows(model: Model, xs: ArrayLike, each: bool = False) -> Likelihood:
     """A Likelihood from `log_prob` alone: every observation of a group repeated at every theta.
 
     Correct for any model; models that can compute something once per x do better themselves.
     """
-    groups, single = as_groups(xs, model.x_shape)
+    groups, single = as_groups(xs, model.x_shape, each)
+    groups = groups.copy()  # used at every later call; the caller's own array may change
     g, n = groups.shape[:2]
 
     def rows(theta: Floats, group: Integers) -> tuple[Floats, NDArray[Any]]:

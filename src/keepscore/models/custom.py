@@ -29,8 +29,8 @@ import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 
 from keepscore.checks import Floats, as_theta
-from keepscore.errors import KeepscoreWarning, MissingError, ShapeError
-from keepscore.likelihood import Likelihood
+from keepscore.errors import DtypeError, KeepscoreWarning, MissingError, ShapeError
+from keepscore.likelihood import Likelihood, as_groups
 from keepscore.models.base import ScoreKind, Symmetry, as_pairs, given_by_rows
 from keepscore.space import Space
 
@@ -91,7 +91,7 @@ class FunctionModel:
         return x, _shaped(joint, (len(rows), self.space.d), "simulate_with_joint_score (score)")
 
     def log_prob(self, theta: ArrayLike, x: ArrayLike) -> Floats:
-        rows, data = as_pairs(self, theta, x)
+        rows, data = self._pairs(theta, x)
         if self.log_prob_function is None:
             raise MissingError(
                 f"Model {self.name!r} was given no log_prob; only its simulator can be used."
@@ -101,7 +101,7 @@ class FunctionModel:
         return _shaped(_call(self.log_prob_function, rows, data), (len(rows),), "log_prob")
 
     def score(self, theta: ArrayLike, x: ArrayLike) -> Floats:
-        rows, data = as_pairs(self, theta, x)
+        rows, data = self._pairs(theta, x)
         if self.score_function is None:
             raise MissingError(
                 f"Model {self.name!r} has no score: give from_functions a log_prob or a score, "
@@ -116,11 +116,35 @@ class FunctionModel:
 
     def score_error(self, theta: ArrayLike, x: ArrayLike) -> Floats:
         """Estimated error (n, d) of a central-difference score at these pairs."""
-        rows, data = as_pairs(self, theta, x)
+        rows, data = self._pairs(theta, x)
         return central_differences(self.log_prob, self.space, rows, data)[1]
 
-    def given(self, xs: ArrayLike) -> Likelihood:
-        return given_by_rows(self, xs)
+    def given(self, xs: ArrayLike, *, each: bool = False) -> Likelihood:
+        """Likelihood of (n, *x_shape), one theta for all (with each=True, one per observation), or
+        of groups (g, n, *x_shape)."""
+        groups, single = as_groups(xs, self.x_shape, each)
+        own = self._observed(groups)  # once, not at every call of log_prob
+        return given_by_rows(self, own[0] if single else own)
+
+    def _observed(self, x: NDArray[Any]) -> NDArray[Any]:
+        """Observations as the functions expect them, whatever they were given as: float64 for a
+        model of real numbers, x_dtype itself for whole ones, and never another value."""
+        wanted = np.dtype(np.float64) if self.x_dtype.kind == "f" else self.x_dtype
+        if x.dtype == wanted:
+            return x
+        with np.errstate(invalid="ignore"):
+            cast = x.astype(wanted)
+        if not np.array_equal(cast, x):
+            bad = x[cast != x][0]
+            raise DtypeError(
+                f"x of {self.name!r} is {self.x_dtype}; got {x.dtype} with {bad.item()!r}, which "
+                "is no such number. Give observations of that kind, or the model another x_dtype."
+            )
+        return cast
+
+    def _pairs(self, theta: ArrayLike, x: ArrayLike) -> tuple[Floats, NDArray[Any]]:
+        rows, data = as_pairs(self, theta, x)
+        return rows, self._observed(data)
 
     def _shaped_x(self, x: Any, n: int, source: str) -> NDArray[Any]:
         array = np.asarray(x)

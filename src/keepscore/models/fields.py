@@ -171,11 +171,12 @@ class Field(ABC):
         rows, data = as_pairs(self, theta, x)
         return self._evaluate(rows, self._coordinates(data), np.arange(len(rows)), True)
 
-    def given(self, xs: ArrayLike) -> Likelihood:
-        """Likelihood of groups of fields; all groups share one factorisation per theta."""
-        groups, single = as_groups(xs, self.x_shape)
+    def given(self, xs: ArrayLike, *, each: bool = False) -> Likelihood:
+        """Likelihood of fields (n, *x_shape), one theta for all (with each=True, one per field), or
+        of groups (g, n, *x_shape); all groups share one factorisation per theta."""
+        groups, single = as_groups(xs, self.x_shape, each)
         g, n = groups.shape[:2]
-        flat = self._coordinates(groups.reshape(-1, *self.x_shape))
+        flat = self._coordinates(groups.reshape(-1, *self.x_shape).copy())
         coordinates = [u.reshape(g, n, -1) for u in flat]
 
         def pairs(theta: Floats, group: Integers) -> Floats:
@@ -352,7 +353,7 @@ def _pair_of_extents(extent: float | Sequence[float]) -> tuple[float, float]:
 
 
 def _as_locations(locations: ArrayLike) -> Floats:
-    array = as_floats(locations, "locations")
+    array = as_floats(locations, "locations").copy()  # the caller's own may change later
     if array.ndim != 2 or array.shape[1] != 2 or len(array) == 0:
         raise ShapeError(f"locations must have shape (S, 2), S >= 1; got {array.shape}.")
     require_finite(array, "locations")

@@ -75,7 +75,7 @@ def plain_weights(weights: Floats) -> list[Any] | dict[str, Any]:
 
 def distance_weights(positions: ArrayLike) -> tuple[Floats, Floats]:
     """Places (K, m), checked, and the weights exp(-distance) between them."""
-    places = as_floats(positions, "positions")
+    places = as_floats(positions, "positions").copy()  # the caller's own may change later
     if places.ndim != 2 or len(places) == 0:
         raise ShapeError(f"positions must have shape (K, m), K >= 1; got {places.shape}.")
     require_finite(places, "positions")

@@ -28,7 +28,7 @@ import numpy as np
 import scipy.sparse
 from numpy.typing import ArrayLike, NDArray
 
-from keepscore.checks import Floats, as_floats, as_theta, require_finite
+from keepscore.checks import Floats, as_floats, as_number, as_theta, require_finite
 from keepscore.errors import (
     DomainError,
     DtypeError,
@@ -158,9 +158,10 @@ class SIS:
         value, score = self._with_gradient(rows, np.arange(len(rows)), table)
         return value + self._log_initial(data[:, 0]), score
 
-    def given(self, xs: ArrayLike) -> Likelihood:
-        """The likelihood of groups: transitions are counted once, each kind propagated once."""
-        groups, single = as_groups(xs, self.x_shape)
+    def given(self, xs: ArrayLike, *, each: bool = False) -> Likelihood:
+        """The likelihood of (n, T, K), one theta for all (with each=True, one per path), or of
+        groups (g, n, T, K): transitions are counted once, each kind propagated once."""
+        groups, single = as_groups(xs, self.x_shape, each)
         g, n = groups.shape[:2]
         data = groups.reshape(-1, *self.x_shape)
         counted = self._count(self._transitions(data, gradient=True), g)
@@ -400,7 +401,7 @@ def _graph(positions: ArrayLike | None, weights: Any) -> tuple[Floats | None, Fl
 
 
 def _self_infection(value: float) -> float:
-    rate = float(value)
+    rate = as_number(value, "self_infection")
     if not (np.isfinite(rate) and rate >= 0):
         raise DomainError(f"self_infection must be a finite rate >= 0; got {value!r}.")
     return rate
