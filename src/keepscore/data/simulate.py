@@ -152,6 +152,8 @@ def _in_memory(model: Model, plan: Plan, jobs: int | None, cluster: Any) -> Data
             advance(len(rows))
     if dropped:
         arrays = _closed(plan, arrays, dropped)
+    for array in arrays.values():
+        array.flags.writeable = False  # then a Dataset takes them as they are
     return as_dataset(plan, environment(), arrays, sorted(dropped))
 
 

@@ -40,6 +40,8 @@ PLAN, MANIFEST = "plan.json", "manifest.json"
 VERSION = 1
 FORMATS = {"plan": "keepscore-plan", "shard": "keepscore-shard", "manifest": "keepscore-dataset"}
 
+CODE = "model.settings.code."  # where the plan of a model of functions tells their code
+
 Environment = Mapping[str, str | None]
 
 
@@ -116,7 +118,7 @@ def claim(folder: Path, plan: Plan) -> Environment:
         more = f"; and {len(found) - 6} more" if len(found) > 6 else ""
         raise MismatchError(
             f"{folder} holds another data set. It differs in {'; '.join(found[:6])}{more}. "
-            "Use another folder, or delete this one."
+            f"{code_words(found, origin)}Use another folder, or delete this one."
         )
     here = environment()
     changed = [k for k in ("keepscore", "numpy") if origin.get(k) != here[k]]
@@ -128,6 +130,27 @@ def claim(folder: Path, plan: Plan) -> Environment:
             stacklevel=4,
         )
     return origin
+
+
+def code_words(found: list[str], origin: Environment) -> str:
+    """A sentence on differences in the code of functions, if there are any."""
+    functions = {text.split(".")[3].split(":")[0] for text in found if text.startswith(CODE)}
+    if not functions:
+        return ""
+    was, now = origin.get("python"), environment()["python"]
+    if _minor(was) != _minor(now):
+        return (
+            f"It was begun with Python {was}; this is {now}, whose bytecode differs: whether the "
+            "functions are the same cannot be told. "
+        )
+    return (
+        f"The code of {', '.join(sorted(functions))}, or a value that it uses, has changed since: "
+        "old and new rows would not be of one distribution. "
+    )
+
+
+def _minor(version: Any) -> list[str]:
+    return str(version).split(".")[:2]
 
 
 def write_plan(folder: Path, plan: Plan, origin: Environment, exclusive: bool = False) -> None:

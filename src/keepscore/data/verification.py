@@ -153,7 +153,7 @@ def repair(path: str | os.PathLike[str], model: Model | None = None) -> Verifica
             record = store.read_record(folder, plan, index, digest)
         if model is None:
             model = _rebuilt(plan)
-        _require_same_model(plan, model)
+        _require_same_model(plan, model, origin, compared=record is not None)
         _simulate_again(folder, plan, model, index, record)
     if complete and any(d.file == store.MANIFEST for d in found.damaged):
         records = {k: store.read_record(folder, plan, k, digest) for k in range(plan.shards)}
@@ -200,10 +200,18 @@ def _rebuilt(plan: Plan) -> Model:
         ) from None
 
 
-def _require_same_model(plan: Plan, model: Model) -> None:
-    found = list(differences(plan.model, plain_description(model)))
+def _require_same_model(
+    plan: Plan, model: Model, origin: store.Environment, compared: bool
+) -> None:
+    """Refuse another model. Where the result is compared with a checksum, that judges the code."""
+    found = list(differences(plan.model, plain_description(model), "model"))
+    if compared:
+        found = [text for text in found if not text.startswith(store.CODE)]
     if found:
-        raise MismatchError(f"The data are of another model. It differs in {'; '.join(found[:6])}.")
+        raise MismatchError(
+            f"The data are of another model. It differs in {'; '.join(found[:6])}. "
+            f"{store.code_words(found, origin)}".rstrip()
+        )
 
 
 def _simulate_again(

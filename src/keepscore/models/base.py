@@ -116,7 +116,8 @@ def given_by_rows(model: Model, xs: ArrayLike) -> Likelihood:
 
     Correct for any model; models that can compute something once per x do better themselves.
     """
-    groups, single = as_groups(xs, model.x_shape)
+    observed, single = as_groups(xs, model.x_shape)
+    groups = observed.copy()  # what the caller does to its own array later must not reach us
     g, n = groups.shape[:2]
 
     def rows(theta: Floats, group: Integers) -> tuple[Floats, NDArray[Any]]:
