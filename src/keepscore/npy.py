@@ -1,9 +1,11 @@
-"""Arrays in `.npy` files: the header must describe exactly the bytes that follow it.
+"""Arrays in `.npy` and `.npz` files: a header must describe exactly the bytes that follow it.
 
     magic, version, header {descr, fortran_order, shape}, then prod(shape) x itemsize bytes
 
 A header of a few bytes may claim any shape, and NumPy allocates what it claims before it reads. So
-the claim is compared with the size of the file first. Nothing is unpickled.
+the claim is compared with the size of the file first. A `.npz` file is a zip archive of them, in
+which a few bytes may unpack to very many: sizes are bounded, and compared, before any is unpacked.
+Nothing is unpickled.
 """
 
 from __future__ import annotations
@@ -11,8 +13,9 @@ from __future__ import annotations
 import hashlib
 import math
 import os
+import zipfile
 from dataclasses import dataclass
-from io import BufferedReader
+from io import BufferedReader, BytesIO
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -23,6 +26,7 @@ from keepscore.errors import FormatError, StorageError
 from keepscore.files import open_regular
 
 LARGEST_HEADER = 10_000
+LARGEST_NPZ = 1 << 30  # unpacked
 
 
 @dataclass(frozen=True)
@@ -100,7 +104,45 @@ def map_npy(path: Path) -> NDArray[Any]:
         return np.memmap(file, dtype, "r", file.tell(), shape, order)  # type: ignore[call-overload]
 
 
-def _header(file: BinaryIO, path: Path) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
+def read_npz(path: Path, most: int = LARGEST_NPZ) -> dict[str, NDArray[Any]]:
+    """The arrays of a `.npz` file of at most `most` bytes, unpacked; text is allowed beside
+    numbers."""
+    with open_regular(path) as file:
+        try:
+            with zipfile.ZipFile(file) as archive:
+                members = archive.infolist()
+                names = [member.filename for member in members]
+                if len(set(names)) != len(names) or not all(n.endswith(".npy") for n in names):
+                    raise FormatError(f"{path} is not an archive of arrays.")
+                if sum(member.file_size for member in members) > most:
+                    raise FormatError(f"{path} claims to unpack to more than {most} bytes.")
+                return {
+                    member.filename.removesuffix(".npy"): _unpacked(archive, member, path)
+                    for member in members
+                }
+        except FormatError:
+            raise
+        except Exception as error:  # a damaged archive can fail in any way
+            reason = " ".join(f"{type(error).__name__}: {error}".split())[:200]
+            raise FormatError(f"{path} cannot be read as arrays: {reason}.") from None
+
+
+def _unpacked(archive: zipfile.ZipFile, member: zipfile.ZipInfo, path: Path) -> NDArray[Any]:
+    with archive.open(member) as packed:
+        data = packed.read(member.file_size + 1)  # never more than was claimed
+    if len(data) != member.file_size:
+        raise FormatError(f"{path} does not hold what it claims in {member.filename!r}.")
+    shape, fortran, dtype = _header(BytesIO(data), path, len(data), kinds="biufU")
+    start = len(data) - math.prod(shape) * dtype.itemsize
+    if dtype.itemsize == 0:
+        return np.zeros(shape, dtype)
+    flat = np.frombuffer(data, dtype, offset=start)
+    return flat.reshape(shape[::-1]).transpose() if fortran else flat.reshape(shape)
+
+
+def _header(
+    file: BinaryIO, path: Path, whole: int | None = None, kinds: str = "biuf"
+) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
     """Shape, order and dtype; the file stands at its data, which has the size they need."""
     readers = {
         (1, 0): np.lib.format.read_array_header_1_0,
@@ -115,11 +157,11 @@ def _header(file: BinaryIO, path: Path) -> tuple[tuple[int, ...], bool, np.dtype
         reason = " ".join(str(error).split())[:200]
         raise FormatError(f"{path} cannot be read as an array: {reason}.") from None
     shape, fortran, dtype = found
-    if dtype.hasobject or dtype.kind not in "biuf":
+    if dtype.hasobject or dtype.kind not in kinds:
         raise FormatError(f"{path} must hold real numbers; it holds {dtype}.")
     if not all(type(side) is int and side >= 0 for side in shape):
         raise FormatError(f"{path} has no valid shape: {shape}.")
-    size = os.fstat(file.fileno()).st_size - file.tell()
+    size = (os.fstat(file.fileno()).st_size if whole is None else whole) - file.tell()
     if math.prod(shape) * dtype.itemsize != size:
         raise FormatError(
             f"{path} claims {dtype} of shape {shape}, which needs "

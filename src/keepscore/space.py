@@ -202,7 +202,7 @@ class Space:
         try:
             parameters = [Parameter(**entry) for entry in content["parameters"]]
             return cls(parameters, content.get("fixed"))
-        except (KeyError, TypeError, AttributeError) as error:
+        except Exception as error:  # what is forged can fail in any way
             raise FormatError(f"Not the description of a parameter space: {error}.") from None
 
     def _last_axis(self, values: ArrayLike, name: str) -> Floats:

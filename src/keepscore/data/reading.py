@@ -17,7 +17,7 @@ from keepscore.data.dataset import Array, Dataset
 from keepscore.data.plan import Plan
 from keepscore.data.sharded import ShardedArray
 from keepscore.errors import FormatError, MissingError, StorageError
-from keepscore.files import open_regular
+from keepscore.files import as_path, open_regular
 from keepscore.npy import OpenArray, as_npy
 
 Stamp = tuple[int, ...]
@@ -96,7 +96,7 @@ def finish(path: str | os.PathLike[str]) -> Dataset:
 
 def existing(path: str | os.PathLike[str]) -> Path:
     """The folder of a data set; one that is not there is an error."""
-    folder = Path(path)
+    folder = as_path(path)
     if not folder.is_dir():
         raise StorageError(f"No such folder: {folder}.")
     return folder.resolve()
