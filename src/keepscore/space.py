@@ -17,7 +17,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import ArrayLike
 
-from keepscore.checks import Floats, as_floats, as_theta, require_count
+from keepscore.checks import Floats, as_floats, as_theta, require_count, require_name
 from keepscore.errors import DomainError, FormatError, ShapeError, unknown_name
 
 Region = Literal["base", "train", "test"]
@@ -38,8 +38,7 @@ class Parameter:
     test_margin: float = 0.4
 
     def __post_init__(self) -> None:
-        if not isinstance(self.name, str) or not self.name:
-            raise DomainError(f"A parameter needs a name; got {self.name!r}.")
+        require_name(self.name, "The name of a parameter")
         if self.transform not in TRANSFORMS:
             raise unknown_name("transform", self.transform, TRANSFORMS)
         numbers = (self.lower, self.upper, self.shift, self.train_margin, self.test_margin)
@@ -91,6 +90,8 @@ class Space:
         object.__setattr__(self, "fixed", {k: float(v) for k, v in dict(fixed or {}).items()})
         if not self.parameters:
             raise DomainError("A space needs at least one free parameter.")
+        for name in self.fixed:
+            require_name(name, "The name of a fixed parameter")
         names = [*self.names, *self.fixed]
         if len(set(names)) != len(names):
             raise DomainError(f"Parameter names must be unique; got {', '.join(names)}.")

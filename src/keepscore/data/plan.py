@@ -103,9 +103,12 @@ class Plan:
     def _check(self) -> None:
         """Raise something if a value is not what `make_plan` could have made."""
         counts = (self.n, self.shard_rows, self.seed, *self.x_shape)
-        if not all(type(c) is int and c >= 0 for c in counts) or self.n < 1 or self.shard_rows < 1:
+        if not all(type(c) is int and c >= 0 for c in counts) or self.n < 1:
             raise ValueError("a count is out of range")
-        names = (self.purpose, self.on_invalid, self.structure or "none", self.model["name"])
+        if not 1 <= self.shard_rows <= MOST_ROWS:
+            raise ValueError("shard_rows is out of range")
+        structure = "none" if self.structure is None else self.structure
+        names = (self.purpose, self.on_invalid, structure, self.model["name"])
         if not all(isinstance(name, str) and name.isprintable() for name in names):
             raise ValueError("a name is not text")
         if self.purpose not in design.PURPOSES or self.on_invalid not in ON_INVALID:
@@ -142,6 +145,8 @@ def make_plan(model: Model, n: int, seed: int, purpose: str, scores: bool, on_in
         )
     require_name(model.name, "The name of a model")
     n, seed = require_count(n, "n"), require_count(seed, "seed", minimum=0)
+    if n > MOST_N:
+        raise DomainError(f"n must be at most {MOST_N}; got {str(n)[:40]}.")
     if seed > LARGEST_INTEGER:
         raise DomainError(f"seed must be at most {LARGEST_INTEGER}; got {str(seed)[:40]}.")
     if not isinstance(scores, (bool, np.bool_)):
@@ -174,7 +179,7 @@ def make_plan(model: Model, n: int, seed: int, purpose: str, scores: bool, on_in
 
 def require_possible(plan: Plan) -> None:
     """Refuse sizes that no data set of ours can have, before anything loops over them."""
-    if plan.n > MOST_N or plan.n * plan.row_bytes() > MOST_N:
+    if plan.n * max(1, plan.row_bytes()) > MOST_N:
         raise DomainError(f"n = {plan.n} rows of {plan.row_bytes()} bytes are too many.")
     if plan.shards > MOST_SHARDS:
         raise DomainError(

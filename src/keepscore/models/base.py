@@ -44,12 +44,12 @@ class Symmetry:
 
     def __post_init__(self) -> None:
         require_name(self.name, "The name of a symmetry")
-        index = as_real(self.x_index, f"x_index of symmetry {self.name!r}").astype(np.int64)
-        object.__setattr__(self, "x_index", index)
-        moved = as_real(self.theta_index, f"theta_index of symmetry {self.name!r}")
-        for what, values in (("x_index", index), ("theta_index", moved)):
+        for what in ("x_index", "theta_index"):
+            values = as_real(getattr(self, what), f"{what} of symmetry {self.name!r}")
             if values.ndim != 1 or not np.array_equal(np.sort(values), np.arange(len(values))):
                 raise DomainError(f"{what} of symmetry {self.name!r} must be a permutation.")
+        object.__setattr__(self, "x_index", np.array(self.x_index, dtype=np.int64))
+        object.__setattr__(self, "theta_index", tuple(int(k) for k in self.theta_index))
         if self.sign not in (1, -1):
             raise DomainError(f"sign of symmetry {self.name!r} must be 1 or -1; got {self.sign}.")
 
@@ -58,7 +58,7 @@ class Symmetry:
         return {
             "name": self.name,
             "x_index": self.x_index.tolist(),
-            "theta_index": [int(k) for k in self.theta_index],
+            "theta_index": list(self.theta_index),
             "sign": int(self.sign),
         }
 
