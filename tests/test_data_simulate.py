@@ -212,8 +212,8 @@ def test_invalid_simulations_stop_with_count_and_theta():
 @pytest.mark.parametrize(
     ("how", "words"),
     [
-        ("shape", r"shape \(64, 3\).*expected \(64, 4\)"),
-        ("rows", r"shape \(63, 4\)"),
+        ("shape", r"shape \(64, 4\); got \(64, 3\)"),
+        ("rows", r"shape \(64, 4\); got \(63, 4\)"),
         ("dtype", "dtype <U8"),
         ("raise", "shard 0.*ZeroDivisionError"),
     ],

@@ -233,6 +233,8 @@ def test_code_in_an_array_file_never_runs(folder, tmp_path, how):
         file.write_bytes(pickle.dumps(Malicious(mark)))
     plan, origin, records = store.read_manifest(folder)
     first = records[0]
+    content = file.read_bytes()
+    file.write_bytes(content.ljust(first.files["x"][0], b"\0"))  # of the size that its rows need
     forged = {**first.files, "x": (file.stat().st_size, store.sha256(file))}
     records[0] = ShardRecord(0, first.rows, (), forged)
     store.write_record(folder, plan, records[0])
@@ -240,7 +242,7 @@ def test_code_in_an_array_file_never_runs(folder, tmp_path, how):
     assert ks.verify(folder).ok  # nothing ran, and all checksums agree
     data = ks.open_dataset(folder)
     for read in (lambda: data.x[0], lambda: data.rows([1]), lambda: np.asarray(data.x)):
-        with pytest.raises(FormatError, match="cannot be read"):
+        with pytest.raises(FormatError, match=r"cannot be read|real numbers"):
             read()
     assert not mark.exists()
 

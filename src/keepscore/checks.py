@@ -13,11 +13,74 @@ from keepscore.errors import DomainError, DtypeError, NonFiniteError, ShapeError
 Floats = NDArray[np.float64]
 
 
-def as_floats(values: ArrayLike, name: str) -> Floats:
-    """Any real numeric array-like as float64; text, objects and complex numbers are refused."""
-    array = np.asarray(values)
+def as_real(values: ArrayLike, name: str) -> NDArray[Any]:
+    """Any array-like of real numbers as an array of its own dtype.
+
+    Text, objects, complex numbers, ragged lists and arrays with masked entries are refused.
+    """
+    if np.ma.is_masked(values):
+        raise DtypeError(f"{name} must hold real numbers; got an array with masked entries.")
+    try:
+        array = np.asarray(values)
+    except (ValueError, TypeError) as error:  # rows of different lengths, or no array at all
+        raise ShapeError(f"{name} must be an array of numbers: {error}.") from None
     if array.dtype.kind not in "biuf":
         raise DtypeError(f"{name} must hold real numbers; got dtype {array.dtype}.")
+    return array
+
+
+def as_declared(
+    values: Any, shape: tuple[int, ...], dtype: np.dtype[Any], source: str
+) -> NDArray[Any]:
+    """A copy of what a function returned, in its declared shape and dtype.
+
+    Rounding to a shorter float is allowed; any other change of a value (overflow, a fraction or
+    NaN in a whole number, a whole number too long for a float) is an error that shows the value.
+    """
+    array = as_real(values, f"What {source} returns")
+    if array.shape != shape:
+        raise ShapeError(f"{source} must return shape {shape}; got {array.shape}.")
+    with np.errstate(over="ignore", invalid="ignore"):
+        cast = np.array(array, dtype=dtype, order="C")
+        changed = _changed(array, cast)
+    if changed.any():
+        place = tuple(int(i) for i in np.argwhere(changed)[0])
+        raise DtypeError(
+            f"{source} returned {array.dtype} values that its declared {dtype} cannot hold: "
+            f"{int(changed.sum())} in all, the first {array[place]} at index {place}. Return "
+            f"values that {dtype} holds, or declare another dtype."
+        )
+    return cast
+
+
+def _changed(array: NDArray[Any], cast: NDArray[Any]) -> NDArray[np.bool_]:
+    """Which values the cast has changed."""
+    same = np.zeros(array.shape, bool)
+    if array.dtype == cast.dtype or array.dtype.kind == "b":
+        return same
+    if array.dtype.kind == "f" and cast.dtype.kind == "f":
+        return np.isfinite(array) & ~np.isfinite(cast)
+    if cast.dtype.kind == "b":
+        return (array != 0) & (array != 1)
+    if array.dtype.kind == "f":
+        return ~(_holds(cast.dtype, array) & (np.floor(array) == array))
+    if cast.dtype.kind == "f":
+        back = np.where(_holds(array.dtype, cast), cast, 0).astype(array.dtype)
+        return back != array
+    return (cast.astype(array.dtype) != array) | ((cast < 0) != (array < 0))
+
+
+def _holds(whole: np.dtype[Any], floats: NDArray[Any]) -> NDArray[np.bool_]:
+    """Which floats lie within the range of a whole-number dtype (NaN does not)."""
+    limits = np.iinfo(whole)
+    # Both ends are powers of two (or zero), which floats hold exactly; the upper one is excluded.
+    wide = np.asarray(floats, np.promote_types(floats.dtype, np.float64))
+    return (wide >= float(limits.min)) & (wide < float(limits.max + 1))
+
+
+def as_floats(values: ArrayLike, name: str) -> Floats:
+    """Any real numeric array-like as float64; text, objects and complex numbers are refused."""
+    array = as_real(values, name)
     return np.asarray(array, dtype=np.float64, order="C")
 
 
@@ -29,8 +92,8 @@ def as_number(value: Any, name: str) -> float:
     """
     try:
         array = np.asarray(value)
-    except ValueError:  # a ragged list
-        raise ShapeError(f"{name} must be one number; got {value!r}.") from None
+    except (ValueError, TypeError):  # a ragged list
+        raise ShapeError(f"{name} must be one number; got {value!r:.80}.") from None
     if array.shape != ():
         raise ShapeError(f"{name} must be one number; got shape {array.shape}.")
     if array.dtype.kind not in "iuf":
@@ -69,9 +132,7 @@ def as_theta(theta: ArrayLike, d: int, name: str = "theta") -> Floats:
 def as_data(x: ArrayLike, x_shape: tuple[int, ...], name: str = "x") -> NDArray[Any]:
     """Data of shape (n, *x_shape), finite; the dtype is kept (each model knows its own), in C order
     and in this machine's byte order, so that the same numbers give the same result."""
-    array = native(np.asarray(x, order="C"))
-    if array.dtype.kind not in "biuf":
-        raise DtypeError(f"{name} must hold real numbers; got dtype {array.dtype}.")
+    array = native(np.asarray(as_real(x, name), order="C"))
     if array.ndim != 1 + len(x_shape) or array.shape[1:] != tuple(x_shape):
         inner = ", ".join(str(s) for s in x_shape)
         hint = f" For one data set pass {name}[None]." if array.shape == tuple(x_shape) else ""
@@ -94,6 +155,15 @@ def require_pairs(theta: NDArray[Any], x: NDArray[Any]) -> None:
         )
 
 
+def require_name(name: Any, what: str) -> str:
+    """A name that can be printed: text, not empty, on one line, without control characters."""
+    if not isinstance(name, str) or not name:
+        raise DomainError(f"{what} must be text, and not empty; got {name!r}.")
+    if not name.isprintable():
+        raise DomainError(f"{what} must not hold control characters; got {name!r}.")
+    return name
+
+
 def require_level(level: float, name: str = "level") -> float:
     """A probability strictly between 0 and 1."""
     value = as_number(level, name)
@@ -104,7 +174,7 @@ def require_level(level: float, name: str = "level") -> float:
 
 def as_counts(counts: int | Sequence[int], length: int, name: str, minimum: int = 1) -> list[int]:
     """One whole number for all of `length` axes, or one per axis, as Python ints."""
-    if np.ndim(counts) == 0:
+    if isinstance(counts, (str, bytes)) or not hasattr(counts, "__len__") or np.shape(counts) == ():
         return [require_count(counts, name, minimum)] * length  # type: ignore[arg-type]
     each = [require_count(count, name, minimum) for count in counts]  # type: ignore[union-attr]
     if len(each) != length:

@@ -43,21 +43,26 @@ MODE = 0o666 & ~_UMASK
 # --- folders -------------------------------------------------------------------------------------
 
 
-def make_folder(path: str | os.PathLike[str]) -> Path:
-    """Create a folder (and its parents); a typed error names the path when that fails."""
+def as_path(path: str | os.PathLike[str]) -> Path:
+    """What a caller gave as a path, as one; nothing, or something else, is a typed error."""
     try:
-        empty = os.fspath(path) == ""
+        text = os.fspath(path)
     except TypeError:
         raise DomainError(f"A path must be text or a Path; got {path!r}.") from None
-    if empty:
+    if not isinstance(text, str) or "\0" in text:
+        raise DomainError(f"{path!r} is not a path.")
+    if text == "":
         raise DomainError("The path is empty. Name a folder, or '.' for the current one.")
-    folder = Path(path)
+    return Path(text)
+
+
+def make_folder(path: str | os.PathLike[str]) -> Path:
+    """Create a folder (and its parents); a typed error names the path when that fails."""
+    folder = as_path(path)
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise StorageError(f"Cannot create the folder {folder}: {error.strerror}.") from error
-    except ValueError as error:  # a NUL byte in the name
-        raise DomainError(f"{str(path)!r} is not a path: {error}.") from None
     return folder
 
 
@@ -118,8 +123,13 @@ def write_sealed(
     path: Path, format: str, version: int, content: dict[str, Any], exclusive: bool = False
 ) -> None:
     """Write a JSON object with its format, version and a checksum of all of it."""
-    text = json_bytes(_sealed(format, version, content))
+    text = sealed_bytes(format, version, content)
     write_atomically(path, lambda file: file.write(text), exclusive=exclusive)
+
+
+def sealed_bytes(format: str, version: int, content: dict[str, Any]) -> bytes:
+    """The very bytes that `write_sealed` writes."""
+    return json_bytes(_sealed(format, version, content))
 
 
 def json_bytes(content: Any) -> bytes:
@@ -180,7 +190,7 @@ def read_sealed(path: Path, format: str, version: int, most: int = LARGEST_JSON)
         )
     inner = {k: v for k, v in content.items() if k not in ("format", "version", "checksum")}
     try:
-        same = json_bytes(_sealed(format, version, inner)) == text
+        same = sealed_bytes(format, version, inner) == text
     except ValueError:  # text that UTF-8 cannot hold
         same = False
     if not same:

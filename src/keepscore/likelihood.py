@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from keepscore.checks import Floats, as_data, as_floats, as_theta
+from keepscore.checks import Floats, as_data, as_floats, as_real, as_theta
 from keepscore.errors import DomainError, DtypeError, ShapeError
 from keepscore.space import Space
 
@@ -105,7 +105,7 @@ def as_groups(
     """
     if not isinstance(each, (bool, np.bool_)):
         raise DtypeError(f"each must be True or False; got {each!r}.")
-    array = np.asarray(xs, order="C")
+    array = np.asarray(as_real(xs, "observations"), order="C")
     inner = ", ".join(str(s) for s in x_shape)
     if array.ndim not in (1 + len(x_shape), 2 + len(x_shape)) or (
         array.shape[array.ndim - len(x_shape) :] != tuple(x_shape)

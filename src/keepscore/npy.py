@@ -1,15 +1,21 @@
-"""Arrays in `.npy` files: the header must describe exactly the bytes that follow it.
+"""Arrays in `.npy` and `.npz` files: a header must describe exactly the bytes that follow it.
 
     magic, version, header {descr, fortran_order, shape}, then prod(shape) x itemsize bytes
 
 A header of a few bytes may claim any shape, and NumPy allocates what it claims before it reads. So
-the claim is compared with the size of the file first. Nothing is unpickled.
+the claim is compared with the size of the file first. A `.npz` file is a zip archive of them, in
+which a few bytes may unpack to very many: sizes are bounded, and compared, before any is unpacked.
+Nothing is unpickled.
 """
 
 from __future__ import annotations
 
+import hashlib
 import math
 import os
+import zipfile
+from dataclasses import dataclass
+from io import BufferedReader, BytesIO
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -20,23 +26,72 @@ from keepscore.errors import FormatError, StorageError
 from keepscore.files import open_regular
 
 LARGEST_HEADER = 10_000
+LARGEST_NPZ = 1 << 30  # unpacked
+
+
+@dataclass(frozen=True)
+class OpenArray:
+    """A `.npy` file that is open: its header has been read and compared with its size."""
+
+    path: Path
+    file: BufferedReader
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+    fortran: bool
+    start: int  # of the data, in bytes
+
+    def read(self, sha256: str | None = None) -> NDArray[Any]:
+        """The whole array; with a checksum of the whole file, only if it has that one."""
+        size = self.start + math.prod(self.shape) * self.dtype.itemsize
+        data = self._bytes(0, size)
+        if sha256 is not None and hashlib.sha256(data).hexdigest() != sha256:
+            raise FormatError(f"{self.path} does not match its checksum.")
+        flat = np.frombuffer(data, self.dtype, offset=self.start)
+        if self.fortran:
+            return flat.reshape(self.shape[::-1]).transpose()
+        return flat.reshape(self.shape)
+
+    def rows(self, index: NDArray[np.int64]) -> NDArray[Any]:
+        """Some rows, in ascending order; neighbours are read together."""
+        if self.fortran or not self.shape:
+            return self.read()[index]
+        out = np.empty((len(index), *self.shape[1:]), self.dtype)
+        row = math.prod(self.shape[1:]) * self.dtype.itemsize
+        ends = np.flatnonzero(np.diff(index) != 1) + 1
+        for first, last in zip([0, *ends], [*ends, len(index)], strict=True):
+            data = self._bytes(self.start + int(index[first]) * row, (last - first) * row)
+            out[first:last] = np.frombuffer(data, self.dtype).reshape(-1, *self.shape[1:])
+        return out
+
+    def sha256(self) -> str:
+        """Checksum of the whole file."""
+        self.file.seek(0)
+        try:
+            return hashlib.file_digest(self.file, "sha256").hexdigest()
+        except OSError as error:
+            raise StorageError(f"Cannot read {self.path}: {error.strerror}.") from error
+
+    def _bytes(self, start: int, count: int) -> bytes:
+        try:
+            self.file.seek(start)
+            data = self.file.read(count)
+        except OSError as error:
+            raise StorageError(f"Cannot read {self.path}: {error.strerror}.") from error
+        if len(data) != count:
+            raise FormatError(f"{self.path} became shorter while it was read.")
+        return data
+
+
+def as_npy(file: BufferedReader, path: Path) -> OpenArray:
+    """An open file as an array, to read all or some of it."""
+    shape, fortran, dtype = _header(file, path)
+    return OpenArray(path, file, shape, dtype, fortran, file.tell())
 
 
 def read_npy(path: Path) -> NDArray[Any]:
     """The array of a `.npy` file, in memory, whole; or a typed error that names the file."""
     with open_regular(path) as file:
-        shape, fortran, dtype = _header(file, path)
-        count = math.prod(shape)
-        try:
-            data = file.read(count * dtype.itemsize)
-        except OSError as error:
-            raise StorageError(f"Cannot read {path}: {error.strerror}.") from error
-    if len(data) != count * dtype.itemsize:
-        raise FormatError(f"{path} became shorter while it was read.")
-    flat = np.frombuffer(data, dtype)
-    if fortran:
-        return flat.reshape(shape[::-1]).transpose()
-    return flat.reshape(shape)
+        return as_npy(file, path).read()
 
 
 def map_npy(path: Path) -> NDArray[Any]:
@@ -49,7 +104,45 @@ def map_npy(path: Path) -> NDArray[Any]:
         return np.memmap(file, dtype, "r", file.tell(), shape, order)  # type: ignore[call-overload]
 
 
-def _header(file: BinaryIO, path: Path) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
+def read_npz(path: Path, most: int = LARGEST_NPZ) -> dict[str, NDArray[Any]]:
+    """The arrays of a `.npz` file of at most `most` bytes, unpacked; text is allowed beside
+    numbers."""
+    with open_regular(path) as file:
+        try:
+            with zipfile.ZipFile(file) as archive:
+                members = archive.infolist()
+                names = [member.filename for member in members]
+                if len(set(names)) != len(names) or not all(n.endswith(".npy") for n in names):
+                    raise FormatError(f"{path} is not an archive of arrays.")
+                if sum(member.file_size for member in members) > most:
+                    raise FormatError(f"{path} claims to unpack to more than {most} bytes.")
+                return {
+                    member.filename.removesuffix(".npy"): _unpacked(archive, member, path)
+                    for member in members
+                }
+        except FormatError:
+            raise
+        except Exception as error:  # a damaged archive can fail in any way
+            reason = " ".join(f"{type(error).__name__}: {error}".split())[:200]
+            raise FormatError(f"{path} cannot be read as arrays: {reason}.") from None
+
+
+def _unpacked(archive: zipfile.ZipFile, member: zipfile.ZipInfo, path: Path) -> NDArray[Any]:
+    with archive.open(member) as packed:
+        data = packed.read(member.file_size + 1)  # never more than was claimed
+    if len(data) != member.file_size:
+        raise FormatError(f"{path} does not hold what it claims in {member.filename!r}.")
+    shape, fortran, dtype = _header(BytesIO(data), path, len(data), kinds="biufU")
+    start = len(data) - math.prod(shape) * dtype.itemsize
+    if dtype.itemsize == 0:
+        return np.zeros(shape, dtype)
+    flat = np.frombuffer(data, dtype, offset=start)
+    return flat.reshape(shape[::-1]).transpose() if fortran else flat.reshape(shape)
+
+
+def _header(
+    file: BinaryIO, path: Path, whole: int | None = None, kinds: str = "biuf"
+) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
     """Shape, order and dtype; the file stands at its data, which has the size they need."""
     readers = {
         (1, 0): np.lib.format.read_array_header_1_0,
@@ -64,11 +157,11 @@ def _header(file: BinaryIO, path: Path) -> tuple[tuple[int, ...], bool, np.dtype
         reason = " ".join(str(error).split())[:200]
         raise FormatError(f"{path} cannot be read as an array: {reason}.") from None
     shape, fortran, dtype = found
-    if dtype.hasobject or dtype.kind not in "biuf":
+    if dtype.hasobject or dtype.kind not in kinds:
         raise FormatError(f"{path} must hold real numbers; it holds {dtype}.")
     if not all(type(side) is int and side >= 0 for side in shape):
         raise FormatError(f"{path} has no valid shape: {shape}.")
-    size = os.fstat(file.fileno()).st_size - file.tell()
+    size = (os.fstat(file.fileno()).st_size if whole is None else whole) - file.tell()
     if math.prod(shape) * dtype.itemsize != size:
         raise FormatError(
             f"{path} claims {dtype} of shape {shape}, which needs "

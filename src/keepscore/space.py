@@ -17,7 +17,15 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import ArrayLike
 
-from keepscore.checks import Floats, as_counts, as_floats, as_number, as_theta, require_count
+from keepscore.checks import (
+    Floats,
+    as_counts,
+    as_floats,
+    as_number,
+    as_theta,
+    require_count,
+    require_name,
+)
 from keepscore.errors import DomainError, FormatError, ShapeError, unknown_name
 
 Region = Literal["base", "train", "test"]
@@ -39,8 +47,7 @@ class Parameter:
     test_margin: float = 0.4
 
     def __post_init__(self) -> None:
-        if not isinstance(self.name, str) or not self.name:
-            raise DomainError(f"A parameter needs a name; got {self.name!r}.")
+        require_name(self.name, "The name of a parameter")
         if self.transform not in TRANSFORMS:
             raise unknown_name("transform", self.transform, TRANSFORMS)
         # Python floats from here on: whatever a box is made of, it is float64.
@@ -102,6 +109,8 @@ class Space:
         object.__setattr__(self, "fixed", values)
         if not self.parameters:
             raise DomainError("A space needs at least one free parameter.")
+        for name in self.fixed:
+            require_name(name, "The name of a fixed parameter")
         names = [*self.names, *self.fixed]
         if len(set(names)) != len(names):
             raise DomainError(f"Parameter names must be unique; got {', '.join(names)}.")
@@ -209,7 +218,7 @@ class Space:
         try:
             parameters = [Parameter(**entry) for entry in content["parameters"]]
             return cls(parameters, content.get("fixed"))
-        except (KeyError, TypeError, AttributeError) as error:
+        except Exception as error:  # what is forged can fail in any way
             raise FormatError(f"Not the description of a parameter space: {error}.") from None
 
     def _last_axis(self, values: ArrayLike, name: str) -> Floats:

@@ -14,6 +14,7 @@ table that no command answers to, is an error with the nearest match.
 from __future__ import annotations
 
 import importlib
+import io
 import json
 import sys
 import tomllib
@@ -33,9 +34,11 @@ from keepscore.errors import (
     StorageError,
     unknown_name,
 )
-from keepscore.files import make_folder, write_json
+from keepscore.files import make_folder, read_regular, write_json
 from keepscore.models.base import Model, build, registered
+from keepscore.npy import read_npy
 
+LARGEST_CSV = 256 << 20
 ALIASES = {"gaussian": "gaussian-field", "student-t": "student-t-field"}
 
 
@@ -171,13 +174,7 @@ def read_observations(path: Path, x_shape: tuple[int, ...]) -> np.ndarray:
     order; a table of exactly x_shape is one observation. A line of names may come first."""
     if path.suffix not in (".npy", ".csv"):
         raise FormatError(f"Observations must be .npy or .csv; got {path}.")
-    try:
-        array = np.load(path, allow_pickle=False) if path.suffix == ".npy" else _read_csv(path)
-    except OSError as error:
-        raise StorageError(f"Cannot read {path}: {error.strerror or error}.") from None
-    except (ValueError, EOFError) as error:
-        reason = str(error).split("; use `usecols`")[0].rstrip(".")
-        raise FormatError(f"{path} is not a readable array: {reason}.") from None
+    array = read_npy(path).copy() if path.suffix == ".npy" else _read_csv(path)
     if array.shape == x_shape:
         return array[None]
     size = int(np.prod(x_shape))
@@ -188,14 +185,21 @@ def read_observations(path: Path, x_shape: tuple[int, ...]) -> np.ndarray:
 
 def _read_csv(path: Path) -> np.ndarray:
     """Numbers separated by commas; a first line without any number holds names and is left out."""
-    with path.open(encoding="utf-8") as file:
-        cells = file.readline().split(",")
-    names = bool(cells[0].strip()) and not any(_is_number(cell) for cell in cells)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", UserWarning)  # "no data": said below
-        array = np.loadtxt(path, delimiter=",", ndmin=2, comments="#", skiprows=int(names))
-    if array.size == 0:
-        raise ValueError("it holds no numbers")
+    content = read_regular(path, LARGEST_CSV)
+    try:
+        text = content.decode("utf-8-sig")
+        cells = text.partition("\n")[0].split(",")
+        names = bool(cells[0].strip()) and not any(_is_number(cell) for cell in cells)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", UserWarning)  # "no data": said below
+            array = np.loadtxt(
+                io.StringIO(text), delimiter=",", ndmin=2, comments="#", skiprows=int(names)
+            )
+        if array.size == 0:
+            raise ValueError("it holds no numbers")
+    except ValueError as error:
+        reason = str(error).split("; use `usecols`")[0].rstrip(".")
+        raise FormatError(f"{path} is not a readable array: {reason}.") from None
     return array
 
 

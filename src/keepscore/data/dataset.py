@@ -8,6 +8,8 @@ asked.
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -15,9 +17,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from keepscore.checks import require_count
+from keepscore.checks import as_real, require_count, require_finite
 from keepscore.data.sharded import ShardedArray
-from keepscore.errors import MissingError, ShapeError
+from keepscore.errors import DtypeError, MissingError, ShapeError, unknown_name
 from keepscore.models.base import ScoreKind, Symmetry
 from keepscore.space import Space
 
@@ -27,7 +29,10 @@ Batch = tuple[NDArray[Any], NDArray[Any], NDArray[Any] | None]
 
 @dataclass(frozen=True, eq=False)
 class Dataset:
-    """theta (n, d) float64, x (n, *x_shape) in the model's dtype, score (n, d) float64 or None."""
+    """theta (n, d) float64, x (n, *x_shape) in the model's dtype, score (n, d) float64 or None.
+
+    All finite. Arrays are copied and read-only, so that what was checked stays as it is.
+    """
 
     theta: Array
     x: Array
@@ -39,6 +44,12 @@ class Dataset:
     provenance: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
+        if not isinstance(self.space, Space):
+            raise DtypeError(f"space must be a keepscore.Space; got {type(self.space).__name__}.")
+        for name, kind in (("theta", np.float64), ("x", None), ("score", np.float64)):
+            given = getattr(self, name)
+            if given is not None or name != "score":
+                object.__setattr__(self, name, _own(given, name, kind))
         n, d = len(self.theta), self.space.d
         if self.theta.shape != (n, d):
             raise ShapeError(f"theta must have shape (n, {d}); got {self.theta.shape}.")
@@ -50,12 +61,18 @@ class Dataset:
             raise MissingError(
                 "Scores and score_kind ('exact' or 'joint') go together: give both or neither."
             )
+        if self.score_kind not in (None, "exact", "joint"):
+            raise unknown_name("score_kind", self.score_kind, ("exact", "joint"))
+        if not isinstance(self.provenance, Mapping):
+            raise DtypeError(f"provenance must be a dictionary; got {self.provenance!r}.")
 
     def __len__(self) -> int:
         return len(self.theta)
 
     def __repr__(self) -> str:
-        name = self.provenance.get("model", {}).get("name", "unnamed model")
+        model = self.provenance.get("model")
+        name = model.get("name") if isinstance(model, Mapping) else None
+        name = name or "unnamed model"
         return (
             f"Dataset({name}, n={len(self)}, x_shape={self.x_shape}, d={self.space.d}, "
             f"score_kind={self.score_kind!r})"
@@ -91,7 +108,88 @@ class Dataset:
             part = slice(start, start + rows_per_block)
             yield self.theta[part], self.x[part], None if self.score is None else self.score[part]
 
+    def fingerprint(self) -> str:
+        """SHA-256 of all that training uses: rows, space, kind of score, structure, symmetries.
+
+        The same for a set in memory and on disk. On disk, every byte is compared with the
+        checksums recorded when it was written; what was damaged is named in a `FormatError`.
+        Computed once: again only when somebody has written to the files.
+        """
+        arrays = self._arrays()
+        if any(isinstance(a, np.memmap) for a in arrays.values()):  # may change at any time
+            return fingerprint_of(arrays, self._declared())
+        stamps = tuple(a.stamps() for a in arrays.values() if isinstance(a, ShardedArray))
+        known = self.__dict__.get("_fingerprint")
+        if known is None or known[0] != stamps:
+            known = stamps, fingerprint_of(arrays, self._declared())
+            object.__setattr__(self, "_fingerprint", known)
+        return str(known[1])
+
     def in_memory(self) -> Dataset:
         """The same data set with its arrays loaded."""
-        score = None if self.score is None else np.asarray(self.score)
-        return replace(self, theta=np.asarray(self.theta), x=np.asarray(self.x), score=score)
+        score = None if self.score is None else _loaded(self.score)
+        return replace(self, theta=_loaded(self.theta), x=_loaded(self.x), score=score)
+
+    def _arrays(self) -> dict[str, Array]:
+        kept = {"theta": self.theta, "x": self.x}
+        return kept if self.score is None else {**kept, "score": self.score}
+
+    def _declared(self) -> dict[str, Any]:
+        return {
+            "space": self.space.to_dict(),
+            "score_kind": self.score_kind,
+            "structure": self.structure,
+            "symmetries": [s.to_dict() for s in self.symmetries],
+        }
+
+
+def _loaded(array: Array) -> NDArray[Any]:
+    loaded = np.array(array) if isinstance(array, np.memmap) else np.asarray(array)
+    loaded.flags.writeable = False
+    return loaded
+
+
+def _own(values: Any, name: str, dtype: Any) -> Array:
+    """An array of ours: on disk, or in memory, read-only, and out of anybody else's reach."""
+    if isinstance(values, ShardedArray):
+        return values
+    array = as_real(values, name)
+    if array.ndim == 0:
+        raise ShapeError(f"{name} needs one row per simulation; got a single number.")
+    if isinstance(values, np.memmap):  # a file of the caller's: read when asked for
+        return values
+    require_finite(array, name)
+    dtype = array.dtype if dtype is None else np.dtype(dtype)
+    if not _is_fixed(array) or array.dtype != dtype:
+        array = np.array(array, dtype=dtype, order="C")
+        array.flags.writeable = False
+    return array
+
+
+def _is_fixed(array: NDArray[Any]) -> bool:
+    """Whether nobody can write to an array, be it through the one that it is a view of."""
+    while isinstance(array, np.ndarray):
+        if array.flags.writeable:
+            return False
+        if array.base is None:
+            return True
+        array = array.base
+    return isinstance(array, bytes)
+
+
+def fingerprint_of(arrays: Mapping[str, Array], declared: Mapping[str, Any]) -> str:
+    """SHA-256 of arrays (names, dtypes, shapes, values) and of plain data beside them."""
+    text = json.dumps(declared, sort_keys=True, allow_nan=False)
+    total = hashlib.sha256(text.encode())
+    for name, array in sorted(arrays.items()):
+        kind = array.dtype.newbyteorder("<")
+        total.update(f"\n{name} {kind.str} {tuple(array.shape)}\n".encode())
+        parts = array.parts() if isinstance(array, ShardedArray) else _pieces(array)
+        for part in parts:
+            total.update(np.ascontiguousarray(part, dtype=kind).data.cast("B"))
+    return total.hexdigest()
+
+
+def _pieces(array: NDArray[Any], rows: int = 8192) -> Iterator[NDArray[Any]]:
+    for start in range(0, len(array), rows):
+        yield array[start : start + rows]

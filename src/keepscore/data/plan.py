@@ -10,22 +10,30 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, fields
 from typing import Any
 
 import numpy as np
 
-from keepscore.checks import Floats, require_count
+from keepscore.checks import Floats, require_count, require_name
 from keepscore.data import design
 from keepscore.errors import DomainError, DtypeError, FormatError, unknown_name
+from keepscore.files import LARGEST_INTEGER
 from keepscore.models.base import Model, ScoreKind, Symmetry, describe
 from keepscore.space import Space
 
 SHARDS = 64
 LEAST_ROWS, MOST_ROWS = 64, 8192
 MOST_BYTES = 64 * 2**20
+MOST_SHARDS = 2**15  # their records fit into one manifest
+MOST_N = 2**60  # rows, and bytes
 ON_INVALID = ("raise", "drop")
+NEEDED = (
+    *("name", "space", "x_shape", "x_dtype", "score_kind", "symmetries", "structure"),
+    *("settings", "simulate"),
+)
 
 
 @dataclass(frozen=True)
@@ -71,13 +79,10 @@ class Plan:
         return kept
 
     def row_bytes(self) -> int:
-        return sum(int(np.prod(s)) * dtype.itemsize for s, dtype in self.arrays().values())
+        return sum(math.prod(s) * dtype.itemsize for s, dtype in self.arrays().values())
 
     def symmetry_records(self) -> tuple[Symmetry, ...]:
-        return tuple(
-            Symmetry(s["name"], np.array(s["x_index"]), tuple(s["theta_index"]), s["sign"])
-            for s in self.symmetries
-        )
+        return tuple(Symmetry.from_dict(s) for s in self.symmetries)
 
     def to_dict(self) -> dict[str, Any]:
         return asdict(self)
@@ -87,23 +92,42 @@ class Plan:
         """A plan from JSON, checked: what is read from a file is not believed."""
         try:
             values = {f.name: content[f.name] for f in fields(cls)}
-            values["x_shape"] = tuple(int(s) for s in values["x_shape"])
+            values["x_shape"] = tuple(values["x_shape"])
             values["symmetries"] = tuple(values["symmetries"])
             plan = cls(**values)
-            counts = (plan.n, plan.shard_rows, plan.seed + 1, *(s + 1 for s in plan.x_shape))
-            sound = all(isinstance(c, int) and c >= 1 for c in counts)
-            if (
-                not sound
-                or plan.purpose not in design.PURPOSES
-                or plan.score_kind not in ("exact", "joint", None)
-            ):
-                raise ValueError("a value is out of range")
-            if np.dtype(plan.x_dtype).kind not in "biuf":
-                raise ValueError(f"dtype {plan.x_dtype!r} is not numeric")
-            _ = plan.space, plan.symmetry_records()  # both raise if they cannot be built
-        except (KeyError, TypeError, ValueError, AttributeError) as error:
-            raise FormatError(f"Not the plan of a data set: {error}.") from None
+            plan._check()
+        except Exception as error:  # a forged plan can fail in any way
+            raise FormatError(f"Not the plan of a data set: {_short(error)}.") from None
         return plan
+
+    def _check(self) -> None:
+        """Raise something if a value is not what `make_plan` could have made."""
+        counts = (self.n, self.shard_rows, self.seed, *self.x_shape)
+        if not all(type(c) is int and c >= 0 for c in counts) or self.n < 1:
+            raise ValueError("a count is out of range")
+        if not 1 <= self.shard_rows <= MOST_ROWS:
+            raise ValueError("shard_rows is out of range")
+        structure = "none" if self.structure is None else self.structure
+        names = (self.purpose, self.on_invalid, structure, self.model["name"])
+        if not all(isinstance(name, str) and name.isprintable() for name in names):
+            raise ValueError("a name is not text")
+        if self.purpose not in design.PURPOSES or self.on_invalid not in ON_INVALID:
+            raise ValueError("purpose or on_invalid is unknown")
+        if self.score_kind not in ("exact", "joint", None):
+            raise ValueError("score_kind is unknown")
+        if not isinstance(self.model["settings"], dict):
+            raise ValueError("the model has no settings")
+        dtype = np.dtype(self.x_dtype)
+        if not isinstance(self.x_dtype, str) or dtype.kind not in "biuf":
+            raise ValueError("x_dtype is not a dtype of numbers")
+        if dtype.newbyteorder("<").str != self.x_dtype:
+            raise ValueError("x_dtype is not as it is written here")
+        require_possible(self)
+        space = self.space
+        for symmetry in self.symmetry_records():
+            entries, parameters = len(symmetry.x_index), len(symmetry.theta_index)
+            if (entries, parameters) != (math.prod(self.x_shape), space.d):
+                raise ValueError("a symmetry is of other data")
 
     def digest(self) -> str:
         """What ties a shard to its plan."""
@@ -113,39 +137,55 @@ class Plan:
 
 def make_plan(model: Model, n: int, seed: int, purpose: str, scores: bool, on_invalid: str) -> Plan:
     """The plan of `simulate(model, n, seed, ...)`, with its arguments checked."""
+    missing = [name for name in NEEDED if not hasattr(model, name)]
+    if missing:
+        raise DtypeError(
+            f"model must be a model (keepscore.models, from_functions); {type(model).__name__} has "
+            f"no {missing[0]}."
+        )
+    require_name(model.name, "The name of a model")
     n, seed = require_count(n, "n"), require_count(seed, "seed", minimum=0)
-    if purpose not in design.PURPOSES:
+    if n > MOST_N:
+        raise DomainError(f"n must be at most {MOST_N}; got {str(n)[:40]}.")
+    if seed > LARGEST_INTEGER:
+        raise DomainError(f"seed must be at most {LARGEST_INTEGER}; got {str(seed)[:40]}.")
+    if not isinstance(scores, (bool, np.bool_)):
+        raise DtypeError(f"scores must be True or False; got {scores!r}.")
+    if not isinstance(purpose, str) or purpose not in design.PURPOSES:
         raise unknown_name("purpose", purpose, design.PURPOSES)
     if on_invalid not in ON_INVALID:
         raise unknown_name("value of on_invalid", on_invalid, ON_INVALID)
-    x_shape, x_dtype = tuple(int(s) for s in model.x_shape), np.dtype(model.x_dtype)
+    x_shape = tuple(require_count(side, "a side of x_shape", minimum=0) for side in model.x_shape)
+    x_dtype = np.dtype(model.x_dtype)
     if x_dtype.kind not in "biuf":
         raise DtypeError(f"x_dtype of {model.name} must be real numbers; got {x_dtype}.")
     # Scores always count, so that a set with and one without have the same shards and thetas.
-    row_bytes = x_dtype.itemsize * int(np.prod(x_shape)) + 16 * model.space.d
+    row_bytes = x_dtype.itemsize * math.prod(x_shape) + 16 * model.space.d
     rows = min(max(LEAST_ROWS, -(-n // SHARDS)), MOST_ROWS, max(1, MOST_BYTES // row_bytes))
-    symmetries = tuple(
-        {
-            "name": s.name,
-            "x_index": s.x_index.tolist(),
-            "theta_index": list(s.theta_index),
-            "sign": int(s.sign),
-        }
-        for s in model.symmetries
-    )
     return Plan(
         model=plain_description(model),
         x_shape=x_shape,
         x_dtype=x_dtype.newbyteorder("<").str,
         score_kind=model.score_kind if scores else None,
         structure=model.structure,
-        symmetries=symmetries,
+        symmetries=tuple(s.to_dict() for s in model.symmetries),
         n=n,
         seed=seed,
         purpose=purpose,
         on_invalid=on_invalid,
         shard_rows=rows,
     )
+
+
+def require_possible(plan: Plan) -> None:
+    """Refuse sizes that no data set of ours can have, before anything loops over them."""
+    if plan.n * max(1, plan.row_bytes()) > MOST_N:
+        raise DomainError(f"n = {plan.n} rows of {plan.row_bytes()} bytes are too many.")
+    if plan.shards > MOST_SHARDS:
+        raise DomainError(
+            f"n = {plan.n} rows make {plan.shards} shards of {plan.shard_rows}; a data set has at "
+            f"most {MOST_SHARDS}. Make several sets, with seeds of their own."
+        )
 
 
 def differences(there: Any, here: Any, name: str = "") -> Iterator[str]:
@@ -163,11 +203,17 @@ def differences(there: Any, here: Any, name: str = "") -> Iterator[str]:
 
 def share_of(shards: int, share: tuple[int, int]) -> range:
     """The shards of share i of k (i = 1, ..., k): every k-th one."""
+    if not isinstance(share, (tuple, list)) or len(share) != 2:
+        raise DtypeError(f"A share is a pair (i, k), such as (1, 3); got {share!r}.")
     i, k = share
     require_count(k, "the number of shares")
     if not 1 <= require_count(i, "the share", minimum=0) <= k:
         raise DomainError(f"Shares are counted 1/{k}, ..., {k}/{k}; got {i}/{k}.")
     return range(i - 1, shards, k)
+
+
+def _short(error: Exception) -> str:
+    return " ".join(f"{type(error).__name__}: {error}".split())[:200].rstrip(".")
 
 
 def _listed(value: Any) -> bool:

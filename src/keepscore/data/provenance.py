@@ -1,8 +1,9 @@
-"""Who made this: versions, and the commit when the package runs from a checkout."""
+"""Where this runs: versions, the commit when the package runs from a checkout, free memory."""
 
 from __future__ import annotations
 
 import functools
+import os
 import platform
 import subprocess
 from pathlib import Path
@@ -20,6 +21,20 @@ def environment() -> dict[str, str | None]:
         "numpy": np.__version__,
         "python": platform.python_version(),
     }
+
+
+def available_memory() -> int:
+    """Bytes that can be allocated without swapping, as far as the system tells."""
+    try:
+        for line in Path("/proc/meminfo").read_text().splitlines():
+            if line.startswith("MemAvailable:"):
+                return int(line.split()[1]) * 1024
+    except (OSError, ValueError, IndexError):
+        pass
+    try:
+        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    except (AttributeError, OSError, ValueError):  # not a POSIX system
+        return 2**62
 
 
 @functools.cache

@@ -19,10 +19,10 @@ import numpy as np
 from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
-from keepscore.checks import Floats
+from keepscore.checks import Floats, as_declared
 from keepscore.data.design import stream
 from keepscore.data.plan import Plan
-from keepscore.errors import SimulationError
+from keepscore.errors import KeepscoreError, SimulationError
 from keepscore.models.base import Model
 
 
@@ -59,11 +59,12 @@ def make_shard(model: Model, plan: Plan, index: int) -> Shard:
     theta = plan.thetas(index)
     rng = stream(plan.seed, plan.purpose, "x", index)
     try:
+        # A copy: what a simulator does to its theta must not reach ours.
         if plan.score_kind is None:
-            x, score = model.simulate(theta, rng), None
+            x, score = model.simulate(theta.copy(), rng), None
         else:
-            x, score = model.simulate_with_score(theta, rng)
-    except Exception as error:
+            x, score = model.simulate_with_score(theta.copy(), rng)
+    except (Exception, SystemExit) as error:  # `sys.exit` in a simulator is its failure, not ours
         raise SimulationError(
             f"{plan.model['name']} failed in shard {index} (rows {_span(plan.rows(index))}): "
             f"{type(error).__name__}: {error}"
@@ -82,24 +83,12 @@ def make_shard(model: Model, plan: Plan, index: int) -> Shard:
 
 
 def _as_planned(plan: Plan, name: str, values: Any, n: int) -> NDArray[Any]:
-    """The array with the planned shape and dtype; a change of kind must not change a value."""
+    """A copy with the planned shape and dtype; a change of kind must not change a value."""
     row_shape, dtype = plan.arrays()[name]
-    array, who = np.asarray(values), f"{plan.model['name']} returned {name}"
-    if array.shape != (n, *row_shape):
-        raise SimulationError(
-            f"{who} of shape {array.shape} for {n} theta(s); expected {(n, *row_shape)}."
-        )
-    if array.dtype.kind not in "biuf":
-        raise SimulationError(f"{who} of dtype {array.dtype}; expected {dtype}.")
-    if array.dtype == dtype:
-        return np.ascontiguousarray(array, dtype=dtype)
-    with np.errstate(over="ignore", invalid="ignore"):
-        cast = np.ascontiguousarray(array, dtype=dtype)
-    if not np.can_cast(array.dtype, dtype, "same_kind") and not np.array_equal(cast, array):
-        raise SimulationError(
-            f"{who} of dtype {array.dtype} with values that its declared {dtype} cannot hold."
-        )
-    return cast
+    try:
+        return as_declared(values, (n, *row_shape), dtype, f"{plan.model['name']} ({name})")
+    except KeepscoreError as error:
+        raise SimulationError(str(error)) from None
 
 
 def _finite(array: NDArray[Any]) -> NDArray[np.bool_]:

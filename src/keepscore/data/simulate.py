@@ -6,14 +6,16 @@ a folder that is partly filled it goes on where it was.
 
 from __future__ import annotations
 
+import asyncio
 import os
 import shutil
 import sys
 import time
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import CancelledError
 from contextlib import closing, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -21,12 +23,20 @@ import numpy as np
 
 from keepscore.data import store, workers
 from keepscore.data.dataset import Dataset
-from keepscore.data.plan import Plan, make_plan, share_of
-from keepscore.data.provenance import environment
+from keepscore.data.plan import Plan, make_plan, require_possible, share_of
+from keepscore.data.provenance import available_memory, environment
 from keepscore.data.reading import Status, as_dataset, finish, missing_shards
 from keepscore.data.shard import Shard, make_shard, one_thread
-from keepscore.data.verification import check_shards, not_written
-from keepscore.errors import KeepscoreWarning, MissingError, StorageError
+from keepscore.data.verification import check_shards, not_written, recorded
+from keepscore.errors import (
+    DtypeError,
+    KeepscoreError,
+    KeepscoreWarning,
+    MissingError,
+    SimulationError,
+    StorageError,
+    TooLargeError,
+)
 from keepscore.files import make_folder, remove_leftovers
 from keepscore.models.base import Model
 
@@ -63,6 +73,8 @@ def simulate(
     """
     plan = make_plan(model, n, seed, purpose, scores, on_invalid)
     if path is None:
+        _require_memory(plan)
+        require_possible(plan)
         return _in_memory(model, plan, jobs, cluster)
     folder = make_folder(path).resolve()
     fill(folder, model, plan, range(plan.shards), jobs, cluster)
@@ -102,23 +114,30 @@ class _Job:
     model: Model
     plan: Plan
     folder: Path | None
+    # What is on record of shards that are damaged: they must come out as they were.
+    expected: Mapping[int, store.ShardRecord] = field(default_factory=dict)
 
     def __call__(self, index: int) -> Shard | store.ShardRecord:
         shard = make_shard(self.model, self.plan, index)
-        return shard if self.folder is None else store.write_shard(self.folder, self.plan, shard)
+        if self.folder is None:
+            return shard
+        return store.write_shard(self.folder, self.plan, shard, self.expected.get(index))
 
 
 def fill(
     folder: Path, model: Model, plan: Plan, shards: Sequence[int], jobs: int | None, cluster: Any
 ) -> None:
     """Write those of the given shards that are not yet there, or not sound."""
+    _require_space(folder, plan, len(shards) - _written(folder))  # at least these, at a glance
+    require_possible(plan)
     store.claim(folder, plan)
     remove_leftovers(folder)
-    todo = _unsound(folder, plan, shards)
-    _require_space(folder, plan, todo)
+    todo, damaged = _unsound(folder, plan, shards)
+    _require_space(folder, plan, len(todo))
+    expected = recorded(folder, plan, damaged)
     done = sum(len(plan.rows(k)) for k in shards) - sum(len(plan.rows(k)) for k in todo)
     try:
-        results = _results(_Job(model, plan, folder), todo, jobs, cluster)
+        results = _results(_Job(model, plan, folder, expected), todo, jobs, cluster)
         with _progress(plan, shards, done) as advance, closing(results):
             for index, _ in results:
                 advance(len(plan.rows(index)))
@@ -152,6 +171,8 @@ def _in_memory(model: Model, plan: Plan, jobs: int | None, cluster: Any) -> Data
             advance(len(rows))
     if dropped:
         arrays = _closed(plan, arrays, dropped)
+    for array in arrays.values():
+        array.flags.writeable = False  # then a Dataset takes them as they are
     return as_dataset(plan, environment(), arrays, sorted(dropped))
 
 
@@ -168,7 +189,7 @@ def _results(job: _Job, todo: Sequence[int], jobs: int | None, cluster: Any) -> 
     if not todo:
         return
     if cluster is not None:
-        yield from workers.on_cluster(job, todo, cluster)
+        yield from _on_cluster(job, todo, cluster)
         return
     count, start = workers.cores(jobs), time.perf_counter()
     left = list(todo)
@@ -186,6 +207,24 @@ def _results(job: _Job, todo: Sequence[int], jobs: int | None, cluster: Any) -> 
         yield from workers.in_processes(job, left, count)
 
 
+def _on_cluster(job: _Job, todo: Sequence[int], cluster: Any) -> workers.Results:
+    """The same on a cluster, with what Dask raises when it is lost in our words."""
+    if not isinstance(cluster, str) and not hasattr(cluster, "submit"):
+        raise DtypeError(
+            "cluster must be the address of a Dask scheduler or a distributed.Client; "
+            f"got {type(cluster).__name__}."
+        )
+    try:
+        yield from workers.on_cluster(job, todo, cluster)
+    except KeepscoreError:
+        raise
+    except (OSError, TimeoutError, RuntimeError, CancelledError, asyncio.CancelledError) as error:
+        kept = "" if job.folder is None else " Finished shards are kept; the same call goes on."
+        raise SimulationError(
+            f"The Dask cluster was lost ({type(error).__name__}: {error}).{kept}"
+        ) from error
+
+
 def _seconds(job: _Job, n: int) -> float:
     """A rough guess, usually too high, of the time n rows take here: from one row, done twice if
     it is quick, because the first time may have compiled something."""
@@ -196,8 +235,8 @@ def _seconds(job: _Job, n: int) -> float:
         for _ in range(2):
             start = time.perf_counter()
             try:
-                simulate_row(theta, np.random.default_rng(0))
-            except Exception:
+                simulate_row(theta.copy(), np.random.default_rng(0))
+            except (Exception, SystemExit):
                 return 0.0  # the run itself will meet the error and say where
             seconds = time.perf_counter() - start
             if seconds > 1.0:
@@ -205,28 +244,46 @@ def _seconds(job: _Job, n: int) -> float:
     return seconds * n
 
 
-def _unsound(folder: Path, plan: Plan, shards: Sequence[int]) -> list[int]:
+def _unsound(folder: Path, plan: Plan, shards: Sequence[int]) -> tuple[list[int], list[int]]:
+    """Shards to be made, and those among them that were there and are damaged."""
     checked = check_shards(folder, plan, shards)
-    damaged = [problems[0] for _, problems in checked if problems and not not_written(problems)]
+    damaged = {k: found[0] for k, found in checked if found and not not_written(found)}
     if damaged:
         more = f" and {len(damaged) - 3} more" if len(damaged) > 3 else ""
+        first = ", ".join(str(problem) for problem in list(damaged.values())[:3])
         warnings.warn(
-            f"Damaged in {folder}: {', '.join(map(str, damaged[:3]))}{more}. Simulated anew.",
-            KeepscoreWarning,
-            stacklevel=4,
+            f"Damaged in {folder}: {first}{more}. Simulated anew.", KeepscoreWarning, stacklevel=4
         )
-    return [index for index, problems in checked if problems]
+    return [index for index, problems in checked if problems], list(damaged)
 
 
-def _require_space(folder: Path, plan: Plan, todo: Sequence[int]) -> None:
-    # Headers, records and the manifest come to less than 4 KiB a file.
-    files = (len(plan.arrays()) + 2) * len(todo)
-    need = sum(len(plan.rows(k)) for k in todo) * plan.row_bytes() + 4096 * files
+def _written(folder: Path) -> int:
+    """How many shards seem to be there, whatever they hold."""
+    names = (entry.name for entry in os.scandir(folder))
+    return sum(name.startswith("shard-") and name.endswith(".json") for name in names)
+
+
+def _require_space(folder: Path, plan: Plan, shards: int) -> None:
+    """Refuse to begin what the disk cannot hold: so many shards of this plan."""
+    if shards <= 0:
+        return
+    # Headers, records and the manifest come to less than 4 KiB per file. The last shard is shorter.
+    rows = min(plan.n, shards * plan.shard_rows)
+    need = rows * plan.row_bytes() + 4096 * (len(plan.arrays()) + 2) * shards
     free = shutil.disk_usage(folder).free
     if need > free:
         raise StorageError(
-            f"{folder} has {_size(free)} free; the {len(todo)} shard(s) still to be written need "
+            f"{folder} has {_size(free)} free; the {shards} shard(s) still to be written need "
             f"{_size(need)}. Make room or choose another folder."
+        )
+
+
+def _require_memory(plan: Plan) -> None:
+    need, free = plan.n * plan.row_bytes(), available_memory()
+    if need > free:
+        raise TooLargeError(
+            f"{plan.n} rows of {_size(plan.row_bytes())} need {_size(need)} of memory; "
+            f"{_size(free)} are free. Give a path: a data set on disk is read as it is needed."
         )
 
 

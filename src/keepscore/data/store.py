@@ -18,7 +18,9 @@ checksum of its own content and is accepted only if its bytes are exactly what w
 from __future__ import annotations
 
 import hashlib
+import math
 import os
+import stat
 import warnings
 from collections.abc import Mapping
 from contextlib import suppress
@@ -33,12 +35,29 @@ from keepscore.data.design import seed_key
 from keepscore.data.plan import Plan, differences
 from keepscore.data.provenance import environment
 from keepscore.data.shard import Shard
-from keepscore.errors import FormatError, KeepscoreWarning, MismatchError, StorageError
-from keepscore.files import read_sealed, sha256, write_atomically, write_sealed
+from keepscore.errors import (
+    FormatError,
+    KeepscoreError,
+    KeepscoreWarning,
+    MismatchError,
+    StorageError,
+)
+from keepscore.files import (
+    LARGEST_JSON,
+    read_regular,
+    read_sealed,
+    sealed_bytes,
+    sha256,
+    write_atomically,
+    write_sealed,
+)
+from keepscore.npy import LARGEST_HEADER
 
 PLAN, MANIFEST = "plan.json", "manifest.json"
 VERSION = 1
 FORMATS = {"plan": "keepscore-plan", "shard": "keepscore-shard", "manifest": "keepscore-dataset"}
+
+CODE = "model.settings.code."  # where the plan of a model of functions tells their code
 
 Environment = Mapping[str, str | None]
 
@@ -77,12 +96,19 @@ class ShardRecord:
             }
             dropped = tuple(int(row) for row in content["dropped"])
             record = cls(int(content["shard"]), int(content["rows"]), dropped, files)
-        except (KeyError, TypeError, ValueError) as error:
+            same = record.to_dict(plan) == content and record.index == index
+        except Exception as error:  # a forged record can fail in any way
             raise FormatError(f"The record of shard {index} is broken: {error}.") from None
-        if record.to_dict(plan) != content or record.index != index:
+        if not same:
             raise FormatError(f"The record of shard {index} is not one of this data set.")
-        if record.rows + len(dropped) != len(plan.rows(index)):
+        rows = plan.rows(index)
+        inside = all(row in rows for row in dropped) and len(set(dropped)) == len(dropped)
+        if record.rows < 0 or record.rows + len(dropped) != len(rows) or not inside:
             raise FormatError(f"The rows of shard {index} do not add up.")
+        for name, (shape, dtype) in plan.arrays().items():
+            header = files[name][0] - record.rows * math.prod(shape) * dtype.itemsize
+            if not 0 < header <= LARGEST_HEADER:
+                raise FormatError(f"The size of {name} in shard {index} does not fit its rows.")
         return record
 
 
@@ -116,7 +142,7 @@ def claim(folder: Path, plan: Plan) -> Environment:
         more = f"; and {len(found) - 6} more" if len(found) > 6 else ""
         raise MismatchError(
             f"{folder} holds another data set. It differs in {'; '.join(found[:6])}{more}. "
-            "Use another folder, or delete this one."
+            f"{code_words(found, origin)}Use another folder, or delete this one."
         )
     here = environment()
     changed = [k for k in ("keepscore", "numpy") if origin.get(k) != here[k]]
@@ -130,6 +156,27 @@ def claim(folder: Path, plan: Plan) -> Environment:
     return origin
 
 
+def code_words(found: list[str], origin: Environment) -> str:
+    """A sentence on differences in the code of functions, if there are any."""
+    functions = {text.split(".")[3].split(":")[0] for text in found if text.startswith(CODE)}
+    if not functions:
+        return ""
+    was, now = origin.get("python"), environment()["python"]
+    if _minor(was) != _minor(now):
+        return (
+            f"It was begun with Python {was}; this is {now}, whose bytecode differs: whether the "
+            "functions are the same cannot be told. "
+        )
+    return (
+        f"The code of {', '.join(sorted(functions))}, or a value that it uses, has changed since: "
+        "old and new rows would not be of one distribution. "
+    )
+
+
+def _minor(version: Any) -> list[str]:
+    return str(version).split(".")[:2]
+
+
 def write_plan(folder: Path, plan: Plan, origin: Environment, exclusive: bool = False) -> None:
     content = {"plan": plan.to_dict(), "environment": dict(origin)}
     write_sealed(folder / PLAN, FORMATS["plan"], VERSION, content, exclusive)
@@ -139,9 +186,13 @@ def read_plan_of(path: Path) -> tuple[Plan, Environment]:
     """The plan in plan.json or manifest.json."""
     kind = "plan" if path.name == PLAN else "manifest"
     content = read_sealed(path, FORMATS[kind], VERSION)
-    if not isinstance(content.get("environment"), dict):
+    made_by = content.get("environment")
+    if not isinstance(made_by, dict) or not all(
+        value is None or (isinstance(value, str) and value.isprintable())
+        for value in made_by.values()
+    ):
         raise FormatError(f"{path} does not say what made it.")
-    return Plan.from_dict(content.get("plan")), content["environment"]
+    return Plan.from_dict(content.get("plan")), made_by
 
 
 def read_plan(folder: Path, expected: Plan | None = None) -> tuple[Plan, Environment]:
@@ -205,8 +256,20 @@ def record_of(shard: Shard) -> ShardRecord:
     return ShardRecord(shard.index, len(shard), shard.dropped, files)
 
 
-def write_shard(folder: Path, plan: Plan, shard: Shard) -> ShardRecord:
-    """Write the arrays of a shard and then its record."""
+def write_shard(
+    folder: Path, plan: Plan, shard: Shard, expected: ShardRecord | None = None
+) -> ShardRecord:
+    """Write the arrays of a shard and then its record.
+
+    With `expected`, the record of what was there before, other bytes are an error: rows made by
+    different code or versions must not be mixed unnoticed.
+    """
+    if expected is not None and record_of(shard) != expected:
+        made = read_plan(folder)[1]
+        raise MismatchError(
+            f"Shard {shard.index} of {folder} came out with other bytes than were recorded. The "
+            f"data were made with {dict(made)}; repair them there, or simulate into another folder."
+        )
     files: dict[str, tuple[int, str]] = {}
     for name, array in shard.arrays.items():
 
@@ -238,11 +301,15 @@ def array_problem(folder: Path, record: ShardRecord, name: str, full: bool) -> s
     path = array_file(folder, record.index, name)
     size, digest = record.files[name]
     try:
-        found = os.stat(path).st_size
-        if found != size:
-            return f"has {found} bytes instead of {size}"
+        found = os.stat(path)
+        if not stat.S_ISREG(found.st_mode):
+            return "is not a regular file"
+        if found.st_size != size:
+            return f"has {found.st_size} bytes instead of {size}"
         if full and sha256(path) != digest:
             return "does not match its checksum"
+    except KeepscoreError as error:
+        return f"cannot be read ({error})"
     except FileNotFoundError:
         return "is missing"
     except OSError as error:
@@ -256,7 +323,8 @@ def array_problem(folder: Path, record: ShardRecord, name: str, full: bool) -> s
 def write_manifest(
     folder: Path, plan: Plan, origin: Environment, records: Mapping[int, ShardRecord]
 ) -> None:
-    """Declare the set complete. Whoever does it writes the same bytes."""
+    """Declare the set complete. Whoever does it writes the same bytes; where they lie there
+    already, nothing is written, so a complete set on a read-only disk can be used."""
     content = {
         "plan": plan.to_dict(),
         "environment": dict(origin),
@@ -264,7 +332,12 @@ def write_manifest(
         "dropped": sum(len(r.dropped) for r in records.values()),
         "shards": [records[k].to_dict(plan) for k in range(plan.shards)],
     }
-    write_sealed(folder / MANIFEST, FORMATS["manifest"], VERSION, content)
+    path, text = folder / MANIFEST, sealed_bytes(FORMATS["manifest"], VERSION, content)
+    if path.exists():
+        with suppress(KeepscoreError):
+            if read_regular(path, LARGEST_JSON) == text:
+                return
+    write_sealed(path, FORMATS["manifest"], VERSION, content)
 
 
 def read_manifest(folder: Path) -> tuple[Plan, Environment, list[ShardRecord]]:

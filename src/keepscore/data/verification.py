@@ -94,10 +94,13 @@ def check_shards(
 ) -> list[tuple[int, list[Damage]]]:
     """Each shard with what is wrong with it, every byte checked. Checksums run in threads."""
     digest, listed = plan.digest(), listed or {}
+    present = {entry.name for entry in os.scandir(folder)}
 
     def problems(index: int) -> tuple[int, list[Damage]]:
         found, file = [], store.record_file(folder, index).name
         record = listed.get(index)
+        if record is None and file not in present:
+            return index, [Damage(file, NO_RECORD, index)]
         try:
             own = store.read_record(folder, plan, index, digest)
             if record is not None and own != record:
@@ -114,8 +117,11 @@ def check_shards(
                 found.append(Damage(store.array_file(folder, index, name).name, problem, index))
         return index, found
 
-    with ThreadPoolExecutor(max_workers=min(8, os.cpu_count() or 1)) as threads:
+    threads = ThreadPoolExecutor(max_workers=min(8, os.cpu_count() or 1))
+    try:
         return list(threads.map(problems, shards))
+    finally:
+        threads.shutdown(cancel_futures=True)  # after Ctrl-C, what has not begun is left undone
 
 
 def repair(path: str | os.PathLike[str], model: Model | None = None) -> Verification:
@@ -153,7 +159,7 @@ def repair(path: str | os.PathLike[str], model: Model | None = None) -> Verifica
             record = store.read_record(folder, plan, index, digest)
         if model is None:
             model = _rebuilt(plan)
-        _require_same_model(plan, model)
+        _require_same_model(plan, model, origin, compared=record is not None)
         _simulate_again(folder, plan, model, index, record)
     if complete and any(d.file == store.MANIFEST for d in found.damaged):
         records = {k: store.read_record(folder, plan, k, digest) for k in range(plan.shards)}
@@ -161,6 +167,19 @@ def repair(path: str | os.PathLike[str], model: Model | None = None) -> Verifica
     left = verify(folder)
     if not left.ok:
         raise FormatError(f"Still damaged after repair; is the disk failing? {left}")
+    return found
+
+
+def recorded(folder: Path, plan: Plan, shards: Iterable[int]) -> dict[int, ShardRecord]:
+    """What is on record of these shards, in their own files or in the manifest."""
+    listed, digest = _listed_records(folder, plan)[0], plan.digest()
+    found = {}
+    for index in shards:
+        try:
+            found[index] = store.read_record(folder, plan, index, digest)
+        except (FormatError, StorageError):
+            if index in listed:
+                found[index] = listed[index]
     return found
 
 
@@ -186,7 +205,8 @@ def _listed_records(folder: Path, plan: Plan) -> tuple[dict[int, ShardRecord], b
     if not (folder / store.MANIFEST).exists():
         return {}, False
     try:
-        return dict(enumerate(store.read_manifest(folder)[2])), True
+        there, _, records = store.read_manifest(folder)
+        return (dict(enumerate(records)) if there == plan else {}), True
     except (FormatError, StorageError):
         return {}, True
 
@@ -200,10 +220,18 @@ def _rebuilt(plan: Plan) -> Model:
         ) from None
 
 
-def _require_same_model(plan: Plan, model: Model) -> None:
-    found = list(differences(plan.model, plain_description(model)))
+def _require_same_model(
+    plan: Plan, model: Model, origin: store.Environment, compared: bool
+) -> None:
+    """Refuse another model. Where the result is compared with a checksum, that judges the code."""
+    found = list(differences(plan.model, plain_description(model), "model"))
+    if compared:
+        found = [text for text in found if not text.startswith(store.CODE)]
     if found:
-        raise MismatchError(f"The data are of another model. It differs in {'; '.join(found[:6])}.")
+        raise MismatchError(
+            f"The data are of another model. It differs in {'; '.join(found[:6])}. "
+            f"{store.code_words(found, origin)}".rstrip()
+        )
 
 
 def _simulate_again(
@@ -211,10 +239,4 @@ def _simulate_again(
 ) -> None:
     with one_thread():
         shard = make_shard(model, plan, index)
-    if record is not None and store.record_of(shard) != record:
-        made = store.read_plan(folder)[1]
-        raise MismatchError(
-            f"Shard {index} of {folder} came out with other bytes than were recorded. The data "
-            f"were made with {dict(made)}; repair them there, or simulate into another folder."
-        )
-    store.write_shard(folder, plan, shard)
+    store.write_shard(folder, plan, shard, record)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import io
 import json
-import zipfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -19,6 +18,7 @@ from numpy.typing import NDArray
 from keepscore.data.shard import one_thread
 from keepscore.errors import FormatError, MismatchError
 from keepscore.files import make_folder, write_atomically
+from keepscore.npy import read_npz
 
 Arrays = dict[str, NDArray[Any]]
 IDENTITY = "identity"
@@ -49,14 +49,17 @@ def cached(path: Path | None, identity: Mapping[str, Any], compute: Callable[[],
 
 def _read(path: Path) -> tuple[str, Arrays]:
     try:
-        with np.load(path, allow_pickle=False) as file:
-            arrays = {name: file[name] for name in file.files}
-        text = str(arrays.pop(IDENTITY))
-    except (OSError, ValueError, KeyError, zipfile.BadZipFile, EOFError) as error:
+        arrays = read_npz(path)
+        text = arrays.pop(IDENTITY)
+        if text.dtype.kind != "U" or text.shape != ():
+            raise FormatError("it does not say what it was computed from")
+    except (FormatError, KeyError) as error:
         raise FormatError(
             f"{path} is damaged or foreign ({error}); delete it to compute it again."
         ) from None
-    return text, arrays
+    if any(array.dtype.kind == "U" for array in arrays.values()):
+        raise FormatError(f"{path} must hold numbers; delete it to compute it again.")
+    return str(text), arrays
 
 
 def _difference(stored: str, wanted: str) -> str:
@@ -66,5 +69,5 @@ def _difference(stored: str, wanted: str) -> str:
         return "other settings: " + "; ".join(
             f"{k} is {there.get(k)!r} there and {here.get(k)!r} here" for k in keys
         )
-    except (ValueError, AttributeError):
+    except (ValueError, AttributeError, TypeError, RecursionError):
         return "something else"

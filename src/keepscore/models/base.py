@@ -23,8 +23,8 @@ from typing import Any, Literal, Protocol, runtime_checkable
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from keepscore.checks import Floats, as_data, as_theta, require_pairs
-from keepscore.errors import DomainError, FormatError, unknown_name
+from keepscore.checks import Floats, as_data, as_real, as_theta, require_name, require_pairs
+from keepscore.errors import DomainError, FormatError, KeepscoreError, unknown_name
 from keepscore.likelihood import Integers, Likelihood, as_groups
 from keepscore.space import Space
 
@@ -43,13 +43,38 @@ class Symmetry:
     sign: int = 1
 
     def __post_init__(self) -> None:
-        index = np.asarray(self.x_index, dtype=np.int64)
-        object.__setattr__(self, "x_index", index)
-        for what, values in (("x_index", index), ("theta_index", np.asarray(self.theta_index))):
-            if not np.array_equal(np.sort(values), np.arange(len(values))):
+        require_name(self.name, "The name of a symmetry")
+        for what in ("x_index", "theta_index"):
+            values = as_real(getattr(self, what), f"{what} of symmetry {self.name!r}")
+            if values.ndim != 1 or not np.array_equal(np.sort(values), np.arange(len(values))):
                 raise DomainError(f"{what} of symmetry {self.name!r} must be a permutation.")
+        object.__setattr__(self, "x_index", np.array(self.x_index, dtype=np.int64))
+        object.__setattr__(self, "theta_index", tuple(int(k) for k in self.theta_index))
         if self.sign not in (1, -1):
             raise DomainError(f"sign of symmetry {self.name!r} must be 1 or -1; got {self.sign}.")
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data for JSON."""
+        return {
+            "name": self.name,
+            "x_index": self.x_index.tolist(),
+            "theta_index": list(self.theta_index),
+            "sign": int(self.sign),
+        }
+
+    @classmethod
+    def from_dict(cls, content: Mapping[str, Any]) -> Symmetry:
+        """What `to_dict` made; anything else is a `FormatError`."""
+        try:
+            name, sign = content["name"], content["sign"]
+            x_index, theta_index = content["x_index"], content["theta_index"]
+            if not isinstance(name, str) or not name.isprintable():
+                raise ValueError("its name is not text")
+            if not all(type(k) is int for k in (*x_index, *theta_index, sign)):
+                raise ValueError("its entries are not whole numbers")
+            return cls(name, np.array(x_index, dtype=np.int64), tuple(theta_index), sign)
+        except Exception as error:  # what is forged can fail in any way
+            raise FormatError(f"Not the description of a symmetry: {error}.") from None
 
     def of_x(self, x: NDArray[Any]) -> NDArray[Any]:
         """S applied to each row of x (n, *x_shape)."""
@@ -107,8 +132,8 @@ def given_by_rows(model: Model, xs: ArrayLike, each: bool = False) -> Likelihood
 
     Correct for any model; models that can compute something once per x do better themselves.
     """
-    groups, single = as_groups(xs, model.x_shape, each)
-    groups = groups.copy()  # used at every later call; the caller's own array may change
+    observed, single = as_groups(xs, model.x_shape, each)
+    groups = observed.copy()  # what the caller does to its own array later must not reach us
     g, n = groups.shape[:2]
 
     def rows(theta: Floats, group: Integers) -> tuple[Floats, NDArray[Any]]:
@@ -150,9 +175,18 @@ def build(description: Mapping[str, Any] | str, **settings: Any) -> Model:
     if isinstance(description, str):
         name = description
     else:
-        if not isinstance(description.get("settings"), Mapping):
+        if not isinstance(description, Mapping) or not isinstance(
+            description.get("settings"), Mapping
+        ):
             raise FormatError("Not the description of a model: no settings.")
         name, settings = description.get("name", ""), dict(description["settings"])
-    if name not in _BUILDERS:
+    if not isinstance(name, str) or name not in _BUILDERS:
         raise unknown_name("model", name, _BUILDERS)
-    return _BUILDERS[name](**settings)
+    if isinstance(description, str):
+        return _BUILDERS[name](**settings)
+    try:
+        return _BUILDERS[name](**settings)
+    except KeepscoreError:
+        raise
+    except Exception as error:  # a forged description can fail in any way
+        raise FormatError(f"Not the description of a model {name!r}: {error}.") from None

@@ -28,15 +28,25 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 
-from keepscore.checks import Floats, as_theta
-from keepscore.errors import DtypeError, KeepscoreWarning, MissingError, ShapeError
+from keepscore.checks import (
+    Floats,
+    as_declared,
+    as_floats,
+    as_theta,
+    require_count,
+    require_name,
+)
+from keepscore.errors import DtypeError, KeepscoreWarning, MissingError, ShapeError, unknown_name
 from keepscore.likelihood import Likelihood, as_groups
 from keepscore.models.base import ScoreKind, Symmetry, as_pairs, given_by_rows
+from keepscore.models.identity import fingerprint
 from keepscore.space import Space
 
 Simulate = Callable[[Floats, np.random.Generator], NDArray[Any]]
 SimulateWithScore = Callable[[Floats, np.random.Generator], tuple[NDArray[Any], NDArray[Any]]]
 OfPairs = Callable[[Floats, NDArray[Any]], Any]
+
+STRUCTURES = ("markov", "gaussian-field", "stationary-field")
 
 # The error of Richardson's combination is about h^4 + 1e-16 / h (in units of the box): least here.
 RELATIVE_STEP = 1e-3
@@ -70,14 +80,19 @@ class FunctionModel:
             "score": self.score_function,
             "joint": self.joint_function,
         }
-        named = {key: _name_of(f) for key, f in functions.items() if f is not None}
-        return {"functions": named, "x_shape": list(self.x_shape), "x_dtype": self.x_dtype.str}
+        given = {key: f for key, f in functions.items() if f is not None}
+        return {
+            "functions": {key: _name_of(f) for key, f in given.items()},
+            "code": {key: fingerprint(_written(f)) for key, f in given.items()},
+            "x_shape": list(self.x_shape),
+            "x_dtype": self.x_dtype.str,
+        }
 
     def simulate(self, theta: ArrayLike, rng: np.random.Generator) -> NDArray[Any]:
         rows = as_theta(theta, self.space.d)
         if len(rows) == 0:
             return np.empty((0, *self.x_shape), self.x_dtype)
-        return self._shaped_x(self.simulate_function(rows, rng), len(rows), "simulate")
+        return self._shaped_x(self.simulate_function(rows.copy(), rng), len(rows), "simulate")
 
     def simulate_with_score(
         self, theta: ArrayLike, rng: np.random.Generator
@@ -86,9 +101,14 @@ class FunctionModel:
         if self.joint_function is None or len(rows) == 0:
             x = self.simulate(rows, rng)
             return x, self.score(rows, x)
-        x, joint = self.joint_function(rows, rng)
-        x = self._shaped_x(x, len(rows), "simulate_with_joint_score")
-        return x, _shaped(joint, (len(rows), self.space.d), "simulate_with_joint_score (score)")
+        both = self.joint_function(rows.copy(), rng)
+        if not isinstance(both, (tuple, list)) or len(both) != 2:
+            raise ShapeError(
+                f"simulate_with_joint_score of {self.name!r} must return (x, joint score); "
+                f"got {type(both).__name__}."
+            )
+        x = self._shaped_x(both[0], len(rows), "simulate_with_joint_score")
+        return x, self._floats(both[1], rows.shape, "simulate_with_joint_score (score)")
 
     def log_prob(self, theta: ArrayLike, x: ArrayLike) -> Floats:
         rows, data = self._pairs(theta, x)
@@ -98,7 +118,7 @@ class FunctionModel:
             )
         if len(rows) == 0:
             return np.empty(0)
-        return _shaped(_call(self.log_prob_function, rows, data), (len(rows),), "log_prob")
+        return self._floats(_call(self.log_prob_function, rows, data), (len(rows),), "log_prob")
 
     def score(self, theta: ArrayLike, x: ArrayLike) -> Floats:
         rows, data = self._pairs(theta, x)
@@ -109,7 +129,7 @@ class FunctionModel:
             )
         if len(rows) == 0:
             return np.empty((0, self.space.d))
-        return _shaped(_call(self.score_function, rows, data), rows.shape, "score")
+        return self._floats(_call(self.score_function, rows, data), rows.shape, "score")
 
     def log_prob_and_score(self, theta: ArrayLike, x: ArrayLike) -> tuple[Floats, Floats]:
         return self.log_prob(theta, x), self.score(theta, x)
@@ -147,14 +167,11 @@ class FunctionModel:
         return rows, self._observed(data)
 
     def _shaped_x(self, x: Any, n: int, source: str) -> NDArray[Any]:
-        array = np.asarray(x)
-        if array.shape != (n, *self.x_shape):
-            raise ShapeError(
-                f"{source} of {self.name!r} must return shape {(n, *self.x_shape)}; "
-                f"got {array.shape}."
-            )
         # No check for NaN here: `ks.simulate` counts and reports invalid simulations itself.
-        return array.astype(self.x_dtype, copy=False)
+        return as_declared(x, (n, *self.x_shape), self.x_dtype, f"{source} of {self.name!r}")
+
+    def _floats(self, values: Any, shape: tuple[int, ...], source: str) -> Floats:
+        return as_declared(values, shape, np.dtype(np.float64), f"{source} of {self.name!r}")
 
 
 def from_functions(
@@ -176,17 +193,28 @@ def from_functions(
     `declares` lists symmetries, and at most one structure networks may rely on ("markov",
     "gaussian-field", "stationary-field"); `ks.check_model` tests both.
     """
+    functions = {
+        "simulate": simulate,
+        "log_prob": log_prob,
+        "score": score,
+        "simulate_with_joint_score": simulate_with_joint_score,
+    }
+    for key, function in functions.items():
+        if not callable(function) and (function is not None or key == "simulate"):
+            raise DtypeError(f"{key} must be a function; got {function!r}.")
+    if not isinstance(space, Space):
+        raise DtypeError(f"space must be a keepscore.Space; got {type(space).__name__}.")
     model = FunctionModel(
-        name=name,
+        name=require_name(name, "The name of a model"),
         space=space,
-        x_shape=tuple(int(s) for s in x_shape),
-        x_dtype=np.dtype(x_dtype),
+        x_shape=_shape(x_shape),
+        x_dtype=_real_dtype(x_dtype),
         simulate_function=simulate,
         log_prob_function=log_prob,
         score_function=score,
         joint_function=simulate_with_joint_score,
         symmetries=tuple(s for s in declares if isinstance(s, Symmetry)),
-        structure=next((s for s in declares if isinstance(s, str)), None),
+        structure=_structure(declares),
     )
     if score is not None or log_prob is None:
         return model
@@ -196,6 +224,37 @@ def from_functions(
         derived = DifferenceScore(log_prob, space)
         _warn_of_differences(model)
     return FunctionModel(**{**vars(model), "score_function": derived})
+
+
+def _shape(x_shape: Any) -> tuple[int, ...]:
+    try:
+        sides = tuple(x_shape)
+    except TypeError:
+        raise ShapeError(f"x_shape is a shape, such as (3,); got {x_shape!r}.") from None
+    return tuple(require_count(side, "a side of x_shape", minimum=0) for side in sides)
+
+
+def _real_dtype(x_dtype: DTypeLike) -> np.dtype[Any]:
+    try:
+        dtype = np.dtype(x_dtype)
+    except (TypeError, ValueError):
+        raise DtypeError(f"x_dtype must be a NumPy dtype; got {x_dtype!r}.") from None
+    if dtype.kind not in "biuf":
+        raise DtypeError(f"x_dtype must be a dtype of real numbers; got {dtype}.")
+    return dtype
+
+
+def _structure(declares: Any) -> str | None:
+    """The one structure among what is declared."""
+    if isinstance(declares, (str, Symmetry)):
+        raise DtypeError(f"declares is a list of declarations; got {declares!r} itself.")
+    others = [s for s in declares if not isinstance(s, Symmetry)]
+    for name in others:
+        if not isinstance(name, str) or name not in STRUCTURES:
+            raise unknown_name("structure", name, STRUCTURES)
+    if len(others) > 1:
+        raise DtypeError(f"A model has at most one structure; got {', '.join(others)}.")
+    return others[0] if others else None
 
 
 @dataclass(frozen=True)
@@ -234,7 +293,10 @@ def central_differences(
         step[k] = RELATIVE_STEP * (high[k] - low[k])
 
         def slope(h: Floats, k: int = k) -> Floats:
-            rise = np.asarray(function(theta + h, x)) - np.asarray(function(theta - h, x))
+            above, below = function(theta + h, x.copy()), function(theta - h, x.copy())
+            rise = as_floats(above, "log_prob") - as_floats(below, "log_prob")
+            if rise.shape != (len(theta),):
+                raise ShapeError(f"log_prob must return shape {(len(theta),)}; got {rise.shape}.")
             return rise / (2 * h[k])
 
         coarse, fine = slope(step), slope(step / 2)
@@ -251,10 +313,11 @@ def is_traceable(function: OfPairs, d: int, x_shape: tuple[int, ...], x_dtype: A
         theta = jax.ShapeDtypeStruct((2, d), np.float64)
         x = jax.ShapeDtypeStruct((2, *x_shape), np.dtype(x_dtype))
         try:
-            shape = jax.eval_shape(jax.grad(lambda t, x: function(t, x).sum()), theta, x)
+            value = jax.eval_shape(function, theta, x)
+            slope = jax.eval_shape(jax.grad(lambda t, x: function(t, x).sum()), theta, x)
         except Exception:  # whatever a foreign function raises, the answer is no
             return False
-    return bool(shape.shape == (2, d))
+    return bool(getattr(value, "shape", None) == (2,) and slope.shape == (2, d))
 
 
 def _warn_of_differences(model: FunctionModel) -> None:
@@ -274,20 +337,20 @@ def _warn_of_differences(model: FunctionModel) -> None:
 
 
 def _call(function: OfPairs, theta: Floats, x: NDArray[Any]) -> Any:
+    """A function of the user on copies: working in place, it must not reach arrays of others."""
     # A function that uses JAX has imported it, and must compute in float64 here.
     if "jax" not in sys.modules:
-        return function(theta, x)
+        return function(theta.copy(), x.copy())
     import jax
 
     with jax.enable_x64(True):
-        return np.asarray(function(theta, x))
+        return function(theta.copy(), x.copy())
 
 
-def _shaped(values: Any, shape: tuple[int, ...], source: str) -> Floats:
-    array = np.asarray(values, dtype=np.float64)
-    if array.shape != shape:
-        raise ShapeError(f"{source} must return shape {shape}; got {array.shape}.")
-    return array
+def _written(function: Any) -> Any:
+    """The function somebody wrote, behind a score that was derived from it."""
+    derived = isinstance(function, (AutodiffScore, DifferenceScore))
+    return function.log_prob if derived else function
 
 
 def _name_of(function: Any) -> str:
