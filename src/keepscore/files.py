@@ -43,15 +43,19 @@ MODE = 0o666 & ~_UMASK
 # --- folders -------------------------------------------------------------------------------------
 
 
+def as_path(path: str | os.PathLike[str]) -> Path:
+    """A path as a `Path`; what is none, or empty, is a typed error."""
+    text = os.fspath(path) if isinstance(path, (str, os.PathLike)) else None
+    if not isinstance(text, str):
+        raise DomainError(f"A path must be text or a Path; got {path!r}.")
+    if text == "":
+        raise DomainError("The path is empty. Name a folder, or '.' for the current one.")
+    return Path(text)
+
+
 def make_folder(path: str | os.PathLike[str]) -> Path:
     """Create a folder (and its parents); a typed error names the path when that fails."""
-    try:
-        empty = os.fspath(path) == ""
-    except TypeError:
-        raise DomainError(f"A path must be text or a Path; got {path!r}.") from None
-    if empty:
-        raise DomainError("The path is empty. Name a folder, or '.' for the current one.")
-    folder = Path(path)
+    folder = as_path(path)
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -117,8 +121,12 @@ def write_json(path: Path, content: Any) -> None:
 def write_sealed(
     path: Path, format: str, version: int, content: dict[str, Any], exclusive: bool = False
 ) -> None:
-    """Write a JSON object with its format, version and a checksum of all of it."""
-    text = json_bytes(_sealed(format, version, content))
+    """Write a JSON object with its format, version and a checksum of all of it.
+
+    What `read_sealed` would refuse (no plain data, numbers that JSON cannot hold, too much of it)
+    is not written.
+    """
+    text = _sealed_bytes(path, format, version, content)
     write_atomically(path, lambda file: file.write(text), exclusive=exclusive)
 
 
@@ -168,24 +176,12 @@ def read_json(path: Path, most: int = LARGEST_JSON) -> dict[str, Any]:
 
 def read_sealed(path: Path, format: str, version: int, most: int = LARGEST_JSON) -> dict[str, Any]:
     """Read what `write_sealed` wrote; one changed bit anywhere is an error."""
-    text = read_regular(path, most)
-    content = _object(text, path)
-    if content.get("format") != format:
-        raise FormatError(f"{path} is not a {format} file; it is damaged or foreign.")
-    stated = content.get("version")
-    if stated != version or type(stated) is not int:
-        raise FormatError(
-            f"{path} has format version {stated!r}; this keepscore reads version {version}. "
-            "Use the keepscore that wrote it, or make the file anew."
-        )
-    inner = {k: v for k, v in content.items() if k not in ("format", "version", "checksum")}
-    try:
-        same = json_bytes(_sealed(format, version, inner)) == text
-    except ValueError:  # text that UTF-8 cannot hold
-        same = False
-    if not same:
-        raise FormatError(f"{path} is damaged: its content does not match its checksum.")
-    return inner
+    return _unsealed(read_regular(path, most), path, format, version)
+
+
+def require_sealable(path: Path, format: str, version: int, content: dict[str, Any]) -> None:
+    """Refuse now what `write_sealed` would refuse; nothing is written."""
+    _sealed_bytes(path, format, version, content)
 
 
 def sha256(path: Path) -> str:
@@ -198,6 +194,43 @@ def sha256(path: Path) -> str:
 
 
 # --- parts ---------------------------------------------------------------------------------------
+
+
+def _sealed_bytes(path: Path, format: str, version: int, content: dict[str, Any]) -> bytes:
+    try:
+        text = json_bytes(_sealed(format, version, content))
+        _unsealed(text, path, format, version)
+    except (ValueError, TypeError, RecursionError) as error:
+        reason = str(error).rstrip(".")
+        raise DomainError(
+            f"Cannot write {path}: its content is not plain data that can be read back ({reason})."
+        ) from None
+    if len(text) > LARGEST_JSON:
+        raise DomainError(
+            f"Cannot write {path}: its content takes {len(text)} bytes, and at most {LARGEST_JSON} "
+            "are read back."
+        )
+    return text
+
+
+def _unsealed(text: bytes, path: Path, format: str, version: int) -> dict[str, Any]:
+    content = _object(text, path)
+    if content.get("format") != format:
+        raise FormatError(f"{path} is not a {format} file; it is damaged or foreign.")
+    stated = content.get("version")
+    if stated != version or type(stated) is not int:
+        raise FormatError(
+            f"{path} has format version {stated!r}; this keepscore reads version {version}. "
+            "Use the keepscore that wrote it, or make the file anew."
+        )
+    inner = {k: v for k, v in content.items() if k not in ("format", "version", "checksum")}
+    try:
+        same = json_bytes(_sealed(format, version, inner)) == text
+    except (ValueError, RecursionError):  # text that UTF-8 cannot hold, or nested too deeply
+        same = False
+    if not same:
+        raise FormatError(f"{path} is damaged: its content does not match its checksum.")
+    return inner
 
 
 def _sealed(format: str, version: int, content: dict[str, Any]) -> dict[str, Any]:
