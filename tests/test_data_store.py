@@ -240,7 +240,7 @@ def test_code_in_an_array_file_never_runs(folder, tmp_path, how):
     assert ks.verify(folder).ok  # nothing ran, and all checksums agree
     data = ks.open_dataset(folder)
     for read in (lambda: data.x[0], lambda: data.rows([1]), lambda: np.asarray(data.x)):
-        with pytest.raises(FormatError, match="cannot be read"):
+        with pytest.raises(FormatError, match=r"cannot be read|real numbers"):
             read()
     assert not mark.exists()
 

@@ -8,6 +8,8 @@ asked.
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -91,7 +93,51 @@ class Dataset:
             part = slice(start, start + rows_per_block)
             yield self.theta[part], self.x[part], None if self.score is None else self.score[part]
 
+    def fingerprint(self) -> str:
+        """SHA-256 of all that training uses: rows, space, kind of score, structure, symmetries.
+
+        The same for a set in memory and on disk. On disk, every byte is compared with the
+        checksums recorded when it was written; what was damaged is named in a `FormatError`.
+        Computed once: again only when somebody has written to the files.
+        """
+        stamps = tuple(a.stamps() for a in self._arrays().values() if isinstance(a, ShardedArray))
+        known = self.__dict__.get("_fingerprint")
+        if known is None or known[0] != stamps:
+            known = stamps, fingerprint_of(self._arrays(), self._declared())
+            object.__setattr__(self, "_fingerprint", known)
+        return str(known[1])
+
     def in_memory(self) -> Dataset:
         """The same data set with its arrays loaded."""
         score = None if self.score is None else np.asarray(self.score)
         return replace(self, theta=np.asarray(self.theta), x=np.asarray(self.x), score=score)
+
+    def _arrays(self) -> dict[str, Array]:
+        kept = {"theta": self.theta, "x": self.x}
+        return kept if self.score is None else {**kept, "score": self.score}
+
+    def _declared(self) -> dict[str, Any]:
+        return {
+            "space": self.space.to_dict(),
+            "score_kind": self.score_kind,
+            "structure": self.structure,
+            "symmetries": [s.to_dict() for s in self.symmetries],
+        }
+
+
+def fingerprint_of(arrays: Mapping[str, Array], declared: Mapping[str, Any]) -> str:
+    """SHA-256 of arrays (names, dtypes, shapes, values) and of plain data beside them."""
+    text = json.dumps(declared, sort_keys=True, allow_nan=False)
+    total = hashlib.sha256(text.encode())
+    for name, array in sorted(arrays.items()):
+        kind = array.dtype.newbyteorder("<")
+        total.update(f"\n{name} {kind.str} {tuple(array.shape)}\n".encode())
+        parts = array.parts() if isinstance(array, ShardedArray) else _pieces(array)
+        for part in parts:
+            total.update(np.ascontiguousarray(part, dtype=kind).data.cast("B"))
+    return total.hexdigest()
+
+
+def _pieces(array: NDArray[Any], rows: int = 8192) -> Iterator[NDArray[Any]]:
+    for start in range(0, len(array), rows):
+        yield array[start : start + rows]

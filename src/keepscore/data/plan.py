@@ -124,22 +124,13 @@ def make_plan(model: Model, n: int, seed: int, purpose: str, scores: bool, on_in
     # Scores always count, so that a set with and one without have the same shards and thetas.
     row_bytes = x_dtype.itemsize * int(np.prod(x_shape)) + 16 * model.space.d
     rows = min(max(LEAST_ROWS, -(-n // SHARDS)), MOST_ROWS, max(1, MOST_BYTES // row_bytes))
-    symmetries = tuple(
-        {
-            "name": s.name,
-            "x_index": s.x_index.tolist(),
-            "theta_index": list(s.theta_index),
-            "sign": int(s.sign),
-        }
-        for s in model.symmetries
-    )
     return Plan(
         model=plain_description(model),
         x_shape=x_shape,
         x_dtype=x_dtype.newbyteorder("<").str,
         score_kind=model.score_kind if scores else None,
         structure=model.structure,
-        symmetries=symmetries,
+        symmetries=tuple(s.to_dict() for s in model.symmetries),
         n=n,
         seed=seed,
         purpose=purpose,

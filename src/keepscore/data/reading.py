@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,10 @@ from keepscore.data.dataset import Array, Dataset
 from keepscore.data.plan import Plan
 from keepscore.data.sharded import ShardedArray
 from keepscore.errors import FormatError, MissingError, StorageError
+from keepscore.files import open_regular
+from keepscore.npy import OpenArray, as_npy
+
+Stamp = tuple[int, ...]
 
 
 @dataclass(frozen=True)
@@ -37,7 +42,8 @@ class Status:
 
 
 def open_dataset(path: str | os.PathLike[str]) -> Dataset:
-    """A complete data set on disk, memory-mapped. `verify` checks every byte; this checks sizes."""
+    """A complete data set on disk. Sizes are checked here; the bytes of each file are compared
+    with their checksum when they are first read, and all of them by `verify`."""
     folder = existing(path)
     if not (folder / store.MANIFEST).exists():
         state = status(folder)
@@ -50,10 +56,10 @@ def open_dataset(path: str | os.PathLike[str]) -> Dataset:
             problem = store.array_problem(folder, record, name, full=False)
             if problem:
                 file = store.array_file(folder, record.index, name)
-                raise FormatError(f"{file} {problem}. keepscore.repair({str(path)!r}) mends it.")
+                raise FormatError(f"{file} {problem}. {_remedy(folder)}")
     rows = [record.rows for record in records]
     arrays: dict[str, Array] = {
-        name: ShardedArray(_Load(folder, name, tuple(rows), shape, dtype), rows, shape, dtype)
+        name: ShardedArray(_ShardFiles(folder, name, records, shape, dtype), rows, shape, dtype)
         for name, (shape, dtype) in plan.arrays().items()
     }
     dropped = [row for record in records for row in record.dropped]
@@ -128,29 +134,76 @@ def as_dataset(
 
 
 @dataclass(frozen=True)
-class _Load:
-    """Maps the file of one shard; refuses anything but the array that is expected there."""
+class _ShardFiles:
+    """The files of one array. Each is compared with its recorded checksum the first time that it
+    is read, and again when somebody has written to it since."""
 
     folder: Path
     name: str
-    rows: tuple[int, ...]
+    records: Sequence[store.ShardRecord]
     shape: tuple[int, ...]
     dtype: np.dtype[Any]
+    # By shard: the stamp of the file when it was checked, and where its data begin.
+    checked: dict[int, tuple[Stamp, int]] = field(default_factory=dict)
 
-    def __call__(self, index: int) -> NDArray[Any]:
-        path = store.array_file(self.folder, index, self.name)
+    def whole(self, k: int, anew: bool = False) -> NDArray[Any]:
+        """All rows of shard k; with `anew`, compared with the checksum in any case."""
+        with self._open(k) as (array, stamp):
+            if not anew and self._is_checked(k, stamp):
+                return array.read()
+            rows = array.read(self.records[k].files[self.name][1])
+            self.checked[k] = stamp, array.start
+            return rows
+
+    def some(self, k: int, rows: NDArray[np.int64]) -> NDArray[Any]:
+        """Rows of shard k, in ascending order."""
+        with self._open(k) as (array, stamp):
+            if not self._is_checked(k, stamp):
+                if array.sha256() != self.records[k].files[self.name][1]:
+                    raise FormatError(f"{array.path} does not match its checksum.")
+                self.checked[k] = stamp, array.start
+            return array.rows(rows)
+
+    def stamp(self, k: int) -> Stamp:
+        """What changes when somebody writes to the file."""
+        path = store.array_file(self.folder, k, self.name)
         try:
-            # Without pickle, an object array is refused before anything in it could run.
-            array = np.load(path, mmap_mode="r", allow_pickle=False)
-        except Exception as error:  # a damaged header can fail in any way
-            raise FormatError(f"{path} cannot be read as an array: {error}") from None
-        expected = (self.rows[index], *self.shape)
-        if array.shape != expected or array.dtype != self.dtype:
-            raise FormatError(
-                f"{path} must hold {self.dtype} of shape {expected}; "
-                f"got {array.dtype} of shape {array.shape}."
-            )
-        return np.asarray(array)
+            return _stamp(os.stat(path))
+        except OSError as error:
+            raise StorageError(f"Cannot read {path}: {error.strerror}.") from error
+
+    @contextmanager
+    def _open(self, k: int) -> Iterator[tuple[OpenArray, Stamp]]:
+        """The file of shard k, which must hold exactly the array that is expected there."""
+        path = store.array_file(self.folder, k, self.name)
+        expected = (self.records[k].rows, *self.shape)
+        try:
+            with open_regular(path) as file:
+                stamp = _stamp(os.fstat(file.fileno()))
+                if self._is_checked(k, stamp):  # its header is known
+                    start = self.checked[k][1]
+                    array = OpenArray(path, file, expected, self.dtype, False, start)
+                else:
+                    array = as_npy(file, path)
+                if array.shape != expected or array.dtype != self.dtype or array.fortran:
+                    raise FormatError(
+                        f"{path} must hold {self.dtype} of shape {expected}; "
+                        f"got {array.dtype} of shape {array.shape}."
+                    )
+                yield array, stamp
+        except FormatError as error:
+            raise FormatError(f"{error} {_remedy(self.folder)}") from None
+
+    def _is_checked(self, k: int, stamp: Stamp) -> bool:
+        return k in self.checked and self.checked[k][0] == stamp
+
+
+def _stamp(found: os.stat_result) -> Stamp:
+    return (found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns)
+
+
+def _remedy(folder: Path) -> str:
+    return f"keepscore.repair({str(folder)!r}) mends it."
 
 
 def _spans(numbers: Sequence[int], most: int = 8) -> str:

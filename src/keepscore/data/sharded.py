@@ -1,46 +1,93 @@
-"""One array that lies in many files: rows are fetched from memory-mapped shards when asked for.
+"""One array that lies in many files: rows are read from its shards when asked for.
 
 A `ShardedArray` looks like a read-only NumPy array of shape (n, ...): it has a shape and a dtype,
 takes integers, slices and index arrays, joins arithmetic, and `np.asarray` loads all of it.
-Gathering rows touches only the shards that hold them. An open map keeps a file descriptor, of
-which a process has few (often 1024), so only the most recently used maps stay open.
+
+Files are opened for one reading and closed again, never mapped: a process has few file descriptors
+(often 1024), and a mapped file that somebody cuts short kills the process. An array that fits into
+the cache is kept there shard by shard as it is used; of a larger one only the rows asked for are
+read. What is handed out is always a copy.
 """
 
 from __future__ import annotations
 
+import threading
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Iterator, Sequence
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 
-from keepscore.errors import DtypeError, FormatError
-
-OPEN_MAPS = 128
+from keepscore.errors import DtypeError
 
 Rows = NDArray[Any]
+CACHE_BYTES = 256 << 20  # for all arrays of the process together
+MOST_OF_IT = 8  # from an eighth of a shard on, reading it whole is no slower than row by row
+
+
+class Shards(Protocol):
+    """Where the rows come from; what is read has been checked."""
+
+    def whole(self, k: int, anew: bool = False) -> Rows:
+        """All rows of shard k; with `anew`, checked once more even if they were before."""
+        ...
+
+    def some(self, k: int, rows: NDArray[np.int64]) -> Rows:
+        """These rows of shard k, which come in ascending order."""
+        ...
+
+    def stamp(self, k: int) -> tuple[int, ...]:
+        """What changes when somebody writes to shard k."""
+        ...
+
+
+class _Cache:
+    """The shards used last, by (array, shard), up to a number of bytes in all."""
+
+    def __init__(self, most: int) -> None:
+        self.most, self.size = most, 0
+        self._held: OrderedDict[tuple[object, int], Rows] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def get(self, key: tuple[object, int]) -> Rows | None:
+        with self._lock:
+            if key in self._held:
+                self._held.move_to_end(key)
+            return self._held.get(key)
+
+    def put(self, key: tuple[object, int], rows: Rows) -> None:
+        with self._lock:
+            if key in self._held:
+                return
+            self._held[key] = rows
+            self.size += rows.nbytes
+            while self.size > self.most:
+                self.size -= self._held.popitem(last=False)[1].nbytes
+
+
+_cache = _Cache(CACHE_BYTES)
 
 
 class ShardedArray(np.lib.mixins.NDArrayOperatorsMixin):
-    """Rows of several arrays, end to end; `load(k)` gives the k-th as a (memory-mapped) array."""
+    """Rows of several shards, end to end; of the last one or more, `n` may leave some out."""
 
     def __init__(
         self,
-        load: Callable[[int], Rows],
+        shards: Shards,
         rows: Sequence[int],
         row_shape: tuple[int, ...],
         dtype: DTypeLike,
         n: int | None = None,
     ) -> None:
-        self._load = load
+        self._shards = shards
         self._rows = tuple(rows)
         # Row r lies in the shard k with ends[k-1] <= r < ends[k].
         self._ends = np.cumsum(np.asarray(self._rows, dtype=np.int64))
         total = int(self._ends[-1]) if len(self._ends) else 0
         self.dtype = np.dtype(dtype)
         self.shape: tuple[int, ...] = (total if n is None else min(n, total), *row_shape)
-        self._open: OrderedDict[int, Rows] = OrderedDict()
+        self._identity = object()  # in the cache; nobody else is this object
 
     @property
     def ndim(self) -> int:
@@ -62,7 +109,18 @@ class ShardedArray(np.lib.mixins.NDArrayOperatorsMixin):
 
     def head(self, n: int) -> ShardedArray:
         """The first n rows, still on disk."""
-        return ShardedArray(self._load, self._rows, self.shape[1:], self.dtype, min(n, len(self)))
+        part = ShardedArray(self._shards, self._rows, self.shape[1:], self.dtype, min(n, len(self)))
+        part._identity = self._identity
+        return part
+
+    def parts(self) -> Iterator[Rows]:
+        """The rows shard by shard, every shard read from its file anew and checked."""
+        for k in range(self._used()):
+            yield self._shards.whole(k, anew=True)[: len(self) - self._start(k)]
+
+    def stamps(self) -> tuple[tuple[int, ...], ...]:
+        """What changes when somebody writes to one of the files."""
+        return tuple(self._shards.stamp(k) for k in range(self._used()))
 
     def gather(self, index: ArrayLike) -> Rows:
         """Rows at integer positions (m,), in the order asked for: (m, ...), in memory."""
@@ -72,7 +130,7 @@ class ShardedArray(np.lib.mixins.NDArrayOperatorsMixin):
         shard_of = np.searchsorted(self._ends, rows[order], side="right")
         shards, first = np.unique(shard_of, return_index=True)
         for k, places in zip(shards.tolist(), np.split(order, first[1:]), strict=False):
-            out[places] = self._shard(k)[rows[places] - self._start(k)]
+            out[places] = self._from_shard(k, rows[places] - self._start(k))
         return out
 
     def __getitem__(self, key: Any) -> Any:
@@ -97,7 +155,10 @@ class ShardedArray(np.lib.mixins.NDArrayOperatorsMixin):
     def __array__(self, dtype: DTypeLike | None = None, copy: bool | None = None) -> Rows:
         if copy is False:
             raise ValueError("The rows lie in several files; an array of them is always a copy.")
-        whole = self._slice(0, len(self))
+        whole = np.empty(self.shape, self.dtype)
+        for k in range(self._used()):  # past the cache, which it would sweep clean
+            start = self._start(k)
+            whole[start : start + self._rows[k]] = self._shards.whole(k)[: len(self) - start]
         return whole if dtype is None else whole.astype(dtype, copy=False)
 
     def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **kwargs: Any) -> Any:
@@ -110,7 +171,8 @@ class ShardedArray(np.lib.mixins.NDArrayOperatorsMixin):
         k, filled = int(np.searchsorted(self._ends, start, side="right")), 0
         while filled < len(out):
             offset = start + filled - self._start(k)
-            part = self._shard(k)[offset : offset + len(out) - filled]
+            end = min(offset + len(out) - filled, self._rows[k])
+            part = self._from_shard(k, np.arange(offset, end))
             out[filled : filled + len(part)] = part
             filled, k = filled + len(part), k + 1
         return out
@@ -132,18 +194,19 @@ class ShardedArray(np.lib.mixins.NDArrayOperatorsMixin):
     def _start(self, k: int) -> int:
         return int(self._ends[k]) - self._rows[k]
 
-    def _shard(self, k: int) -> Rows:
-        if k in self._open:
-            self._open.move_to_end(k)
-            return self._open[k]
-        # The view as a plain array: indexing a np.memmap subclass is several times slower.
-        array = np.asarray(self._load(k))
-        if array.shape != (self._rows[k], *self.shape[1:]) or array.dtype != self.dtype:
-            raise FormatError(
-                f"Shard {k} must hold {self.dtype} of shape {(self._rows[k], *self.shape[1:])}; "
-                f"got {array.dtype} of shape {array.shape}."
-            )
-        self._open[k] = array
-        if len(self._open) > OPEN_MAPS:
-            self._open.popitem(last=False)
-        return array
+    def _used(self) -> int:
+        """How many shards hold the rows of this array."""
+        return int(np.searchsorted(self._ends, len(self))) + 1 if len(self) else 0
+
+    def _from_shard(self, k: int, rows: NDArray[np.int64]) -> Rows:
+        """Rows of shard k, counted from its start and in ascending order."""
+        held = _cache.get((self._identity, k))
+        if held is not None:
+            return held[rows]
+        fits = self.nbytes <= _cache.most
+        if not fits and MOST_OF_IT * len(rows) < self._rows[k]:
+            return self._shards.some(k, rows)
+        held = self._shards.whole(k)
+        if fits:
+            _cache.put((self._identity, k), held)
+        return held[rows]

@@ -51,6 +51,15 @@ class Symmetry:
         if self.sign not in (1, -1):
             raise DomainError(f"sign of symmetry {self.name!r} must be 1 or -1; got {self.sign}.")
 
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data for JSON."""
+        return {
+            "name": self.name,
+            "x_index": self.x_index.tolist(),
+            "theta_index": [int(k) for k in self.theta_index],
+            "sign": int(self.sign),
+        }
+
     def of_x(self, x: NDArray[Any]) -> NDArray[Any]:
         """S applied to each row of x (n, *x_shape)."""
         moved = x.reshape(len(x), -1)[:, self.x_index].reshape(x.shape)
