@@ -20,6 +20,28 @@ def as_floats(values: ArrayLike, name: str) -> Floats:
     return np.asarray(array, dtype=np.float64, order="C")
 
 
+def as_number(value: Any, name: str) -> float:
+    """One real number as a Python float: int, float, a NumPy scalar or a 0-d array.
+
+    Text, bool, complex, None and arrays with axes are refused, and so is an integer that has no
+    float of its value: nothing is parsed, counted as 0 or 1, or rounded.
+    """
+    try:
+        array = np.asarray(value)
+    except ValueError:  # a ragged list
+        raise ShapeError(f"{name} must be one number; got {value!r}.") from None
+    if array.shape != ():
+        raise ShapeError(f"{name} must be one number; got shape {array.shape}.")
+    if array.dtype.kind not in "iuf":
+        if isinstance(value, int) and not isinstance(value, bool):  # beyond 64 bits
+            raise DomainError(f"{name} is too large a whole number; got {value!r:.40}.")
+        raise DtypeError(f"{name} must be a real number; got {value!r} ({type(value).__name__}).")
+    number = float(array)
+    if array.dtype.kind != "f" and int(number) != int(array):
+        raise DomainError(f"{name} must be exact as a float; got the whole number {value!r}.")
+    return number
+
+
 def require_finite(array: NDArray[Any], name: str) -> None:
     """Refuse NaN and infinity, with a count and the first offending row."""
     if array.dtype.kind != "f":
@@ -80,3 +102,10 @@ def require_count(n: int, name: str, minimum: int = 1) -> int:
     if n < minimum:
         raise DomainError(f"{name} must be at least {minimum}; got {n}.")
     return int(n)
+
+
+def require_flag(value: bool, name: str) -> bool:
+    """True or False, as Python's own."""
+    if not isinstance(value, (bool, np.bool_)):
+        raise DtypeError(f"{name} must be True or False; got {value!r}.")
+    return bool(value)

@@ -179,9 +179,9 @@ def read_sealed(path: Path, format: str, version: int, most: int = LARGEST_JSON)
     return _unsealed(read_regular(path, most), path, format, version)
 
 
-def require_sealable(path: Path, format: str, version: int, content: dict[str, Any]) -> None:
-    """Refuse now what `write_sealed` would refuse; nothing is written."""
-    _sealed_bytes(path, format, version, content)
+def as_plain(path: Path, format: str, version: int, content: dict[str, Any]) -> dict[str, Any]:
+    """What `read_sealed` will give of this content; refuses what `write_sealed` would refuse."""
+    return _unsealed(_sealed_bytes(path, format, version, content), path, format, version)
 
 
 def sha256(path: Path) -> str:

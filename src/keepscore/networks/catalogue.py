@@ -16,6 +16,8 @@ must bring an instance.
 
 from __future__ import annotations
 
+import hashlib
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from operator import attrgetter
@@ -43,6 +45,7 @@ from keepscore.networks.base import (
     has_linear_head,
     has_table,
     is_weight,
+    split,
 )
 from keepscore.networks.tensors import hollow
 
@@ -223,6 +226,22 @@ def describe(network: Any, x_shape: Sequence[int], d: int) -> dict[str, Any]:
     return {**base, "family": "user", "class": f"{kind.__module__}.{kind.__qualname__}"}
 
 
+def computation(network: Any, x_shape: Sequence[int], d: int) -> str:
+    """SHA-256 of what a network computes, as JAX traces it, whatever its weights: another one for
+    a class of the same name whose code was changed."""
+    x = jax.ShapeDtypeStruct((1, *x_shape), jnp.float32)
+    theta = jax.ShapeDtypeStruct((1, d), jnp.float32)
+    weights, rest = split(network)
+
+    def whole(w: Any, x: Any, theta: Any) -> Any:
+        one = eqx.combine(w, rest)
+        return one.head(one.features(x), theta)
+
+    shapes = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype), weights)
+    traced = str(jax.make_jaxpr(whole)(shapes, x, theta))
+    return hashlib.sha256(re.sub(r"0x[0-9a-f]+", "", traced).encode()).hexdigest()
+
+
 def rebuild(description: Mapping[str, Any], module: Any = None, weights: int | None = None) -> Any:
     """The network of a description, its arrays as shapes only; `module` for a user's own class.
 
@@ -270,7 +289,7 @@ def _skeleton(
         raise FormatError(
             f"Unknown network family {family!r:.100}; this version knows {', '.join(FAMILIES)}."
         )
-    if not _are_widths(widths, weights):
+    if not isinstance(widths, dict) or not _are_widths(widths, weights):
         raise FormatError("The description of the network has no valid layer widths.")
     build = FAMILIES[family].build
     try:
@@ -292,14 +311,12 @@ def _is_shape(sides: Any) -> bool:
     )
 
 
-def _are_widths(widths: Any, weights: int | None = None) -> bool:
+def _are_widths(widths: Mapping[str, Any], weights: int | None = None) -> bool:
     """Whether these are the settings of a network with no more than so many weights."""
-    if not isinstance(widths, dict):
-        return False
     largest = LARGEST_AXIS if weights is None else weights
     for value in widths.values():
         numbers = value if isinstance(value, list) else [value]
-        if not 0 < len(numbers) <= MOST_LAYERS:
+        if len(numbers) > MOST_LAYERS:
             return False
         if not all(type(n) is int and 0 < n <= largest for n in numbers):
             return False
