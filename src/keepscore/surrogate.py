@@ -235,7 +235,7 @@ class Surrogate:
         if x.size == 0:
             return
         lowest, highest = float(x.min()), float(x.max())
-        if max(-lowest, highest) > np.finfo(np.float32).max:
+        if max(-lowest, highest) > float(np.finfo(np.float32).max):
             raise DomainError(
                 f"x must lie within what float32 can hold, 3.4e38; got {lowest:g} to {highest:g}."
             )

@@ -106,7 +106,7 @@ def remove_checkpoints(folder: Path) -> None:
 
 
 def _set_aside(folder: Path) -> str | None:
-    """Copy the description of the last checkpoint; the name of its arrays. None if it is no good."""
+    """Copy the description of the last checkpoint, if it is good; the name of its arrays."""
     try:
         arrays = read_sealed(folder / NAME, FORMAT, VERSION).get("arrays")
     except (FormatError, StorageError):
