@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -14,10 +15,17 @@ import training_kill_target as target
 from training_helpers import CACHE, SHORT, Tiny, toy_data, weights_equal
 
 import keepscore as ks
-from keepscore.errors import FormatError, MismatchError
+from keepscore.errors import FormatError, KeepscoreWarning, MismatchError, StorageError
+from keepscore.files import read_sealed, write_json, write_sealed
 from keepscore.losses import ASA, BCE
 from keepscore.training import EXIT_CODE, Interrupted, loop
-from keepscore.training.checkpoint import Position, read_checkpoint, write_checkpoint
+from keepscore.training.checkpoint import (
+    FORMAT,
+    VERSION,
+    read_checkpoint,
+    write_checkpoint,
+)
+from keepscore.training.position import Extent, Position
 
 HERE = Path(__file__).parent
 FAST = ASA(update_every=4)
@@ -43,7 +51,7 @@ def run_target(path):
     environment = {
         **os.environ,
         "JAX_COMPILATION_CACHE_DIR": CACHE,
-        "PYTHONPATH": str(HERE),
+        "PYTHONPATH": os.pathsep.join([str(HERE), os.environ.get("PYTHONPATH", "")]),
         "OMP_NUM_THREADS": "1",
     }
     return subprocess.Popen(
@@ -149,51 +157,194 @@ def test_resuming_with_other_settings_says_which_differ(tmp_path):
         ks.train(data, None, "3k", BCE(), SHORT, tmp_path)
 
 
+EXTENT = Extent(members=1, d=2, steps=5, expected_epochs=lambda position: 4)
+
+
+def position_after(epoch, step=0):
+    """Where a run of `EXTENT` is, as the loop would have it."""
+    bce = [0.6 - 0.1 * (k % 2) for k in range(epoch)]
+    records = [{"event": "epoch", "epoch": k + 1, "validation_bce": v} for k, v in enumerate(bce)]
+    end = [{"event": "end"}] if epoch == 4 else []
+    return Position(
+        epoch=epoch,
+        step=step,
+        batches=5 * epoch + step,
+        bce_sum=[2.5],
+        score_sum=[[0.5, 1.0]],
+        epoch_seconds=1.5,
+        best_bce=[min(bce)] if bce else [],
+        best_epoch=[bce.index(min(bce)) + 1] if bce else [],
+        records=[{"event": "start"}, *records, *end],
+        finished=epoch == 4,
+    )
+
+
 @pytest.fixture
 def checkpoint(tmp_path):
     state = {"w": np.arange(3, dtype=np.float32), "n": np.int32(2)}
-    write_checkpoint(tmp_path, state, {"w": state["w"]}, Position(epoch=2), {"seed": 1})
+    write_checkpoint(tmp_path, state, {"w": state["w"]}, position_after(2), {"seed": 1})
     return tmp_path, state
 
 
 def read(path, state, settings=None):
-    return read_checkpoint(path, state, {"w": state["w"]}, settings or {"seed": 1})
+    return read_checkpoint(path, state, {"w": state["w"]}, settings or {"seed": 1}, EXTENT)
 
 
-def test_a_checkpoint_comes_back_whole_and_only_one_is_kept(checkpoint):
+def reseal(path, change):
+    """Edit a sealed file and adjust its checksum: the checks behind it must hold too."""
+    content = read_sealed(path, FORMAT, VERSION)
+    change(content)
+    write_sealed(path, FORMAT, VERSION, content)
+
+
+def test_a_checkpoint_comes_back_whole_and_the_one_before_is_kept(checkpoint):
     path, state = checkpoint
-    found, best, position = read(path, state)
+    found, best, position, _ = read(path, state)
     np.testing.assert_array_equal(found["w"], state["w"])
     np.testing.assert_array_equal(best["w"], state["w"])
     assert int(found["n"]) == 2
-    assert position.epoch == 2
-    write_checkpoint(path, state, {"w": state["w"]}, Position(epoch=3), {"seed": 1})
-    assert [p.name for p in path.glob("*.safetensors")] == ["checkpoint-3-0.safetensors"]
+    assert position == position_after(2)
+    for epoch in (3, 4):
+        write_checkpoint(path, state, {"w": state["w"]}, position_after(epoch), {"seed": 1})
+    kept = sorted(p.name for p in path.glob("*.safetensors"))
+    assert kept == ["checkpoint-3-0.safetensors", "checkpoint-4-0.safetensors"]
+    assert read(path, state).position.epoch == 4
     assert read(path / "nothing", state) is None
 
 
-@pytest.mark.parametrize("damage", ["flip", "cut", "foreign", "newer", "escape", "position"])
-def test_a_damaged_checkpoint_is_refused(checkpoint, damage):
-    path, state = checkpoint
-    arrays, description = path / "checkpoint-2-0.safetensors", path / "checkpoint.json"
-    content = json.loads(description.read_text())
-    if damage == "flip":
-        raw = bytearray(arrays.read_bytes())
+def damage(path, kind):
+    if kind == "flip":
+        raw = bytearray(path.read_bytes())
         raw[-1] ^= 1
-        arrays.write_bytes(raw)
-    elif damage == "cut":
-        arrays.write_bytes(arrays.read_bytes()[:-4])
-    elif damage == "foreign":
-        content["format"] = "something else"
-    elif damage == "newer":
-        content["version"] = 99
-    elif damage == "escape":
-        content["arrays"] = "../checkpoint-2-0.safetensors"
+        path.write_bytes(raw)
+    elif kind == "cut":
+        path.write_bytes(path.read_bytes()[:-4])
+    elif kind == "gone":
+        path.unlink()
+    elif kind == "pipe":
+        path.unlink()
+        os.mkfifo(path)
+    elif kind == "huge":
+        with path.open("r+b") as file:
+            file.truncate(1 << 40)
+
+
+@pytest.mark.parametrize("kind", ["flip", "cut", "gone", "pipe", "huge"])
+@pytest.mark.parametrize("which", ["arrays", "description"])
+def test_a_damaged_checkpoint_is_refused_or_the_one_before_used(checkpoint, kind, which):
+    path, state = checkpoint
+    files = {"arrays": "checkpoint-2-0.safetensors", "description": "checkpoint.json"}
+    damage(path / files[which], kind)
+    if which == "description" and kind == "gone":
+        assert read(path, state) is None  # there is none: a fresh start
     else:
-        content["position"] = {"epoch": 2, "surprise": 1}
-    description.write_text(json.dumps(content))
+        with pytest.raises((FormatError, StorageError)):
+            read(path, state)
+    # With an earlier one beside it, that is used, and stays.
+    shutil.rmtree(path)
+    path.mkdir()
+    for epoch in (1, 2):
+        write_checkpoint(path, state, {"w": state["w"]}, position_after(epoch), {"seed": 1})
+    damage(path / files[which], kind)
+    with pytest.warns(KeepscoreWarning, match="the one before, after epoch 1"):
+        assert read(path, state).position.epoch == 1
+    assert read(path, state).position.epoch == 1
+    write_checkpoint(path, state, {"w": state["w"]}, position_after(2), {"seed": 1})
+    assert read(path, state).position.epoch == 2
+    with pytest.raises(MismatchError, match="seed: 1 then, 2 now"):
+        read(path, state, {"seed": 2})
+
+
+def test_every_flipped_bit_of_a_checkpoint_is_found(checkpoint):
+    path, state = checkpoint
+    file = path / "checkpoint.json"
+    whole = file.read_bytes()
+    rng = np.random.default_rng(0)
+    for position in rng.integers(0, len(whole), 300):
+        broken = bytearray(whole)
+        broken[position] ^= 1 << int(rng.integers(8))
+        file.write_bytes(broken)
+        with pytest.raises(FormatError):
+            read(path, state)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda p: p.update(epoch=1),
+        lambda p: p.update(epoch=2**62),
+        lambda p: p.update(epoch=-1),
+        lambda p: p.update(epoch=2.0),
+        lambda p: p.update(epoch=True),
+        lambda p: p.update(step=1),
+        lambda p: p.update(step=5, batches=15),
+        lambda p: p.update(step=-1, batches=9),
+        lambda p: p.update(step="0"),
+        lambda p: p.update(batches=11),
+        lambda p: p.update(finished=True),
+        lambda p: p.update(finished=0),
+        lambda p: p.update(best_bce=[0.1]),
+        lambda p: p.update(best_bce=[]),
+        lambda p: p.update(best_bce=None),
+        lambda p: p.update(best_bce=["0.5"]),
+        lambda p: p.update(best_epoch=[1]),
+        lambda p: p.update(best_epoch=[2, 2]),
+        lambda p: p.update(bce_sum=[]),
+        lambda p: p.update(bce_sum=["1"]),
+        lambda p: p.update(score_sum=[[1.0]]),
+        lambda p: p.update(score_sum=[1.0]),
+        lambda p: p.update(epoch_seconds=-1.0),
+        lambda p: p.update(epoch_seconds=[]),
+        lambda p: p.update(records=[]),
+        lambda p: p.update(records=[1]),
+        lambda p: p["records"].pop(),
+        lambda p: p["records"].append({"event": "end"}),
+        lambda p: p["records"][1].update(epoch=2),
+        lambda p: p["records"][1].update(validation_bce=0.01),
+        lambda p: p["records"][1].update(validation_bce=None),
+        lambda p: p["records"].__delitem__(0),
+        lambda p: p.update(surprise=1),
+        lambda p: p.pop("records"),
+    ],
+)
+def test_an_edited_position_is_not_believed(checkpoint, change):
+    """With the checksum adjusted, as an attacker would."""
+    path, state = checkpoint
+    reseal(path / "checkpoint.json", lambda content: change(content["position"]))
+    with pytest.raises(FormatError, match="position of the run cannot be true"):
+        read(path, state)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda c: c.update(arrays="../checkpoint-2-0.safetensors"),
+        lambda c: c.update(arrays=["checkpoint-2-0.safetensors"]),
+        lambda c: c.pop("arrays"),
+        lambda c: c.update(sha256="0" * 64),
+        lambda c: c.update(sha256=[]),
+        lambda c: c.pop("machine"),
+        lambda c: c.update(position=[]),
+        lambda c: c.pop("position"),
+    ],
+)
+def test_an_edited_checkpoint_is_refused(checkpoint, change):
+    path, state = checkpoint
+    reseal(path / "checkpoint.json", change)
     with pytest.raises(FormatError):
         read(path, state)
+
+
+def test_a_checkpoint_of_another_format_is_refused(checkpoint):
+    path, state = checkpoint
+    content = json.loads((path / "checkpoint.json").read_text())
+    for change, said in (
+        ({"format": "other"}, "not a keepscore checkpoint"),
+        ({"version": 1}, "1"),
+    ):
+        write_json(path / "checkpoint.json", {**content, **change})
+        with pytest.raises(FormatError, match=said):
+            read(path, state)
 
 
 def test_interrupted_is_an_exit():
@@ -230,7 +381,7 @@ print("equal")
     environment = {
         **os.environ,
         "XLA_FLAGS": "--xla_force_host_platform_device_count=4",
-        "PYTHONPATH": str(HERE),
+        "PYTHONPATH": os.pathsep.join([str(HERE), os.environ.get("PYTHONPATH", "")]),
         "JAX_COMPILATION_CACHE_DIR": CACHE,
     }
     done = subprocess.run(

@@ -15,6 +15,8 @@ import pytest
 
 from keepscore.cli.app import main
 from keepscore.errors import KeepscoreWarning
+from keepscore.files import read_sealed, write_sealed
+from keepscore.surrogate import FORMAT, VERSION
 
 app = sys.modules["keepscore.cli.app"]  # the module; the package's own `app` is the commands
 TESTS = str(Path(__file__).parent)
@@ -43,9 +45,9 @@ def place(tmp_path_factory):
         _write_arrays(folder)
     _write_texts(folder)
     shutil.copytree(folder / "asa", folder / "own")
-    record = json.loads((folder / "own/surrogate.json").read_text())
+    record = read_sealed(folder / "own/surrogate.json", FORMAT, VERSION)
     record["provenance"]["data"]["model"]["name"] = "mine"
-    (folder / "own/surrogate.json").write_text(json.dumps(record))
+    write_sealed(folder / "own/surrogate.json", FORMAT, VERSION, record)
     yield folder
     for name in ("mine", "boom", "syntax"):
         sys.modules.pop(name, None)

@@ -295,7 +295,7 @@ def test_every_size_is_rebuilt_from_its_description(family):
 def test_training_takes_auto_and_its_surrogate_is_saved_and_loaded(family, structure, tmp_path):
     shape, _ = CASES[family]
     data = noise_data(128, shape, 2, structure)
-    surrogate = ks.train(data, config=replace(SHORT, max_epochs=1), path=tmp_path)
+    surrogate = ks.train(data, config=replace(SHORT, min_epochs=1, max_epochs=1), path=tmp_path)
     inner = surrogate.network.network
     assert type(inner) is FAMILIES[family].build
     again = ks.load(tmp_path)

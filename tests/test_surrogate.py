@@ -25,10 +25,11 @@ from keepscore.errors import (
     ShapeError,
     StorageError,
 )
-from keepscore.files import sha256
+from keepscore.files import read_sealed, sha256, write_sealed
 from keepscore.losses import BCE
 from keepscore.networks import evaluation
 from keepscore.networks.tensors import to_tensors
+from keepscore.surrogate import FORMAT, VERSION
 
 MODEL = GaussianToy(4)
 
@@ -202,7 +203,7 @@ def test_a_crash_while_saving_leaves_the_old_one(tmp_path, monkeypatch):
     def crash(*arguments):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("keepscore.surrogate.write_json", crash)
+    monkeypatch.setattr("keepscore.surrogate.write_sealed", crash)
     with pytest.raises(KeyboardInterrupt):
         make(1).save(tmp_path)
     assert weights_equal(ks.load(tmp_path), make(0))
@@ -223,10 +224,11 @@ def test_a_users_network_needs_its_module_to_load(tmp_path):
 
 
 def rewrite(folder: Path, change):
+    """Edit the description and adjust its checksum: the checks behind it must hold too."""
     path = folder / "surrogate.json"
-    content = json.loads(path.read_text())
+    content = read_sealed(path, FORMAT, VERSION)
     change(content)
-    path.write_text(json.dumps(content))
+    write_sealed(path, FORMAT, VERSION, content)
 
 
 def replace_weights(folder: Path, raw: bytes):
@@ -245,14 +247,13 @@ def test_foreign_folders_are_refused(tmp_path):
     with pytest.raises(FormatError, match="not valid JSON"):
         ks.load(tmp_path)
     (tmp_path / "surrogate.json").write_text('{"format": "pickle"}')
-    with pytest.raises(FormatError, match="not a surrogate"):
+    with pytest.raises(FormatError, match="not a keepscore surrogate"):
         ks.load(tmp_path)
 
 
 @pytest.mark.parametrize(
     "change",
     [
-        lambda c: c.update(version=2),
         lambda c: c.pop("space"),
         lambda c: c.update(space={"parameters": [{"name": 3}]}),
         lambda c: c.update(members=0),

@@ -191,3 +191,10 @@ def require_count(n: int, name: str, minimum: int = 1) -> int:
     if n < minimum:
         raise DomainError(f"{name} must be at least {minimum}; got {n}.")
     return int(n)
+
+
+def require_flag(value: bool, name: str) -> bool:
+    """True or False, as Python's own."""
+    if not isinstance(value, (bool, np.bool_)):
+        raise DtypeError(f"{name} must be True or False; got {value!r}.")
+    return bool(value)

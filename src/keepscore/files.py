@@ -122,14 +122,31 @@ def write_json(path: Path, content: Any) -> None:
 def write_sealed(
     path: Path, format: str, version: int, content: dict[str, Any], exclusive: bool = False
 ) -> None:
-    """Write a JSON object with its format, version and a checksum of all of it."""
-    text = sealed_bytes(format, version, content)
+    """Write a JSON object with its format, version and a checksum of all of it.
+
+    What `read_sealed` would refuse (no plain data, numbers that JSON cannot hold, too much of it)
+    is not written.
+    """
+    text = sealed_bytes(path, format, version, content)
     write_atomically(path, lambda file: file.write(text), exclusive=exclusive)
 
 
-def sealed_bytes(format: str, version: int, content: dict[str, Any]) -> bytes:
+def sealed_bytes(path: Path, format: str, version: int, content: dict[str, Any]) -> bytes:
     """The very bytes that `write_sealed` writes."""
-    return json_bytes(_sealed(format, version, content))
+    try:
+        text = json_bytes(_sealed(format, version, content))
+        _unsealed(text, path, format, version)
+    except (ValueError, TypeError, RecursionError) as error:
+        reason = str(error).rstrip(".")
+        raise DomainError(
+            f"Cannot write {path}: its content is not plain data that can be read back ({reason})."
+        ) from None
+    if len(text) > LARGEST_JSON:
+        raise DomainError(
+            f"Cannot write {path}: its content takes {len(text)} bytes, and at most {LARGEST_JSON} "
+            "are read back."
+        )
+    return text
 
 
 def json_bytes(content: Any) -> bytes:
@@ -178,24 +195,12 @@ def read_json(path: Path, most: int = LARGEST_JSON) -> dict[str, Any]:
 
 def read_sealed(path: Path, format: str, version: int, most: int = LARGEST_JSON) -> dict[str, Any]:
     """Read what `write_sealed` wrote; one changed bit anywhere is an error."""
-    text = read_regular(path, most)
-    content = _object(text, path)
-    if content.get("format") != format:
-        raise FormatError(f"{path} is not a {format} file; it is damaged or foreign.")
-    stated = content.get("version")
-    if stated != version or type(stated) is not int:
-        raise FormatError(
-            f"{path} has format version {stated!r}; this keepscore reads version {version}. "
-            "Use the keepscore that wrote it, or make the file anew."
-        )
-    inner = {k: v for k, v in content.items() if k not in ("format", "version", "checksum")}
-    try:
-        same = sealed_bytes(format, version, inner) == text
-    except ValueError:  # text that UTF-8 cannot hold
-        same = False
-    if not same:
-        raise FormatError(f"{path} is damaged: its content does not match its checksum.")
-    return inner
+    return _unsealed(read_regular(path, most), path, format, version)
+
+
+def as_plain(path: Path, format: str, version: int, content: dict[str, Any]) -> dict[str, Any]:
+    """What `read_sealed` will give of this content; refuses what `write_sealed` would refuse."""
+    return _unsealed(sealed_bytes(path, format, version, content), path, format, version)
 
 
 def sha256(path: Path) -> str:
@@ -208,6 +213,26 @@ def sha256(path: Path) -> str:
 
 
 # --- parts ---------------------------------------------------------------------------------------
+
+
+def _unsealed(text: bytes, path: Path, format: str, version: int) -> dict[str, Any]:
+    content = _object(text, path)
+    if content.get("format") != format:
+        raise FormatError(f"{path} is not a {format} file; it is damaged or foreign.")
+    stated = content.get("version")
+    if stated != version or type(stated) is not int:
+        raise FormatError(
+            f"{path} has format version {stated!r}; this keepscore reads version {version}. "
+            "Use the keepscore that wrote it, or make the file anew."
+        )
+    inner = {k: v for k, v in content.items() if k not in ("format", "version", "checksum")}
+    try:
+        same = json_bytes(_sealed(format, version, inner)) == text
+    except (ValueError, RecursionError):  # text that UTF-8 cannot hold, or nested too deeply
+        same = False
+    if not same:
+        raise FormatError(f"{path} is damaged: its content does not match its checksum.")
+    return inner
 
 
 def _sealed(format: str, version: int, content: dict[str, Any]) -> dict[str, Any]:

@@ -9,6 +9,7 @@ before, and every file is still whole or absent.
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -45,8 +46,13 @@ def is_locked_elsewhere(file: Path) -> bool | None:
 
 
 @contextmanager
-def only_writer(folder: Path, what: str) -> Iterator[None]:
+def only_writer(folder: Path, what: str, seconds: float = 0.0) -> Iterator[None]:
     """Be the only writer of one kind ("training", "surrogate", ...) in a folder.
+
+    Args:
+        folder: Where it writes.
+        what: The kind of writer.
+        seconds: How long to wait for another one to end.
 
     Raises:
         BusyError: another process, or another thread of this one, is that writer now.
@@ -57,7 +63,10 @@ def only_writer(folder: Path, what: str) -> Iterator[None]:
     except OSError as error:
         raise StorageError(f"Cannot write {path}: {error.strerror}.") from error
     try:
-        if lock_file(handle, wait=False) is False:
+        last = time.monotonic() + seconds
+        while (locked := lock_file(handle, wait=False)) is False and time.monotonic() < last:
+            time.sleep(0.02)
+        if locked is False:
             raise BusyError(
                 f"{folder} is in use: another process is writing its {what}. Wait for it to end, "
                 "or use another folder."

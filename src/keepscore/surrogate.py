@@ -7,22 +7,25 @@
 On disk a surrogate is a folder:
 
     surrogate.json              format and version, the network in plain words, space, provenance,
-                                history, calibration; names the weights and their checksum
+                                history, calibration; names the weights and their checksum, and
+                                carries a checksum of itself
     weights-<digest>.safetensors
 
 Nothing in it is code. The JSON is written last and in one step, so a folder holds the old surrogate
-or the new one. Loading refuses what it does not know.
+or the new one, and one writer at a time replaces it. Loading refuses what it does not know, and
+allocates nothing before the weights' file has the size that the description needs. Saving refuses
+what loading would.
 """
 
 from __future__ import annotations
 
-import hashlib
 import os
+import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -32,24 +35,44 @@ from numpy.typing import ArrayLike, NDArray
 import keepscore
 from keepscore import networks
 from keepscore.checks import Floats, as_data, as_theta, require_pairs
-from keepscore.errors import FormatError, KeepscoreError, MissingError, StorageError
-from keepscore.files import make_folder, read_json, sha256, write_json
+from keepscore.errors import (
+    DomainError,
+    FormatError,
+    KeepscoreError,
+    KeepscoreWarning,
+    MissingError,
+    StorageError,
+)
+from keepscore.files import (
+    as_path,
+    as_plain,
+    make_folder,
+    read_sealed,
+    remove_leftovers,
+    write_sealed,
+)
 from keepscore.likelihood import Integers, Likelihood, as_groups
+from keepscore.locks import only_writer
 from keepscore.networks import evaluation
 from keepscore.networks.tensors import (
+    Tensors,
+    digest_of,
     from_tensors,
     read_tensors,
     size_of,
+    stored_bytes,
     to_tensors,
     write_tensors,
 )
 from keepscore.numerics import chebyshev
+from keepscore.records import require_history
 from keepscore.space import Space
 
-FORMAT, VERSION = "keepscore surrogate", 1
+FORMAT, VERSION = "keepscore surrogate", 2
 NAME = "surrogate.json"
-LARGEST_JSON = 64 << 20
-LARGEST_ENSEMBLE = 4096
+PATIENCE = 30.0  # seconds to wait for another writer: a save takes far less
+FARTHEST = 1e6  # standard deviations of the training data: beyond, an answer is noise
+RETRIES = 10  # of a load that meets a save
 INTERPOLATION = 1e-3  # of a log-likelihood: half of what it moves a likelihood-ratio statistic
 
 
@@ -90,7 +113,7 @@ class Surrogate:
         rows, data = self._pairs(theta, x)
         out = np.empty(rows.shape)
         for part, _ in evaluation.pieces(len(rows), evaluation.HEAD_ROWS):
-            features = self._evaluator.features(data[part, None])
+            features = _finite(self._evaluator.features(data[part, None]))
             index = np.arange(features.shape[1])
             out[part] = self._evaluator.scores(features, rows[part], index)[1][:, 0]
         return out
@@ -108,8 +131,9 @@ class Surrogate:
         """
         observed, single = as_groups(xs, self.x_shape, each)
         g, n = observed.shape[:2]
+        self._require_near(observed)
         evaluator = self._evaluator
-        groups = evaluator.group_features(observed)
+        groups = _finite(evaluator.group_features(observed))
 
         def pairs(theta: Floats, group: Integers) -> Floats:
             found = evaluator.pairs(groups, theta, group)
@@ -153,41 +177,90 @@ class Surrogate:
         return to_sbi_potential(self, xs, prior=prior)
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write it to a folder, over a surrogate that may be there."""
+        """Write it to a folder, over a surrogate that may be there.
+
+        Raises:
+            DomainError: it holds what could not be loaded again; nothing is written.
+            BusyError: another process keeps on writing a surrogate to this folder.
+        """
         folder = make_folder(path)
+        content, tensors = self._described()
+        weights = folder / content["weights"]["file"]
+        with only_writer(folder, "surrogate", seconds=PATIENCE):
+            remove_leftovers(folder)
+            content["weights"]["sha256"] = write_tensors(weights, tensors)
+            write_sealed(folder / NAME, FORMAT, VERSION, content)
+            for old in folder.glob("weights-*.safetensors"):
+                if old.name != weights.name:
+                    old.unlink(missing_ok=True)
+
+    def require_savable(self) -> None:
+        """Refuse now what `save` would refuse; nothing is written."""
+        self._described()
+
+    def _described(self) -> tuple[dict[str, Any], Tensors]:
+        """What goes into the two files (the checksum of the weights is still to come), if `load`
+        will make the same surrogate of it."""
         tensors = to_tensors(self.network)
-        digest = hashlib.sha256()
-        for name in sorted(tensors):
-            digest.update(name.encode() + tensors[name].tobytes())
-        weights = folder / f"weights-{digest.hexdigest()[:12]}.safetensors"
-        write_tensors(weights, tensors)
-        content = {
-            "format": FORMAT,
-            "version": VERSION,
+        name = f"weights-{digest_of(tensors)[:12]}.safetensors"
+        content: dict[str, Any] = {
             "keepscore": keepscore.__version__,
             "network": networks.describe(self.network, self.x_shape, self.space.d),
             "members": self.members,
-            "weights": {"file": weights.name, "sha256": sha256(weights)},
+            "weights": {"file": name, "sha256": "0" * 64},
             "space": self.space.to_dict(),
-            "provenance": dict(self.provenance),
-            "history": [dict(record) for record in self.history],
-            "calibration": self.calibration,
+            "provenance": _as_dict(self.provenance),
+            "history": [_as_dict(record) for record in self.history],
+            "calibration": _as_dict(self.calibration),
         }
-        write_json(folder / NAME, content)
-        for old in folder.glob("weights-*.safetensors"):
-            if old.name != weights.name:
-                old.unlink(missing_ok=True)
+        try:
+            plain = as_plain(Path(NAME), FORMAT, VERSION, content)
+            scaled = isinstance(self.network, networks.Scaled)
+            inner = self.network.network if scaled else self.network
+            one = inner if self.members == 1 else _first_member(inner)
+            found = _description(plain, Path(NAME))
+            size = sum(array.nbytes for array in tensors.values())
+            from_tensors(_skeleton(found, one, size), tensors)
+        except KeepscoreError as error:
+            raise DomainError(f"This surrogate could not be loaded again: {error}") from None
+        return plain, tensors
 
     def _pairs(self, theta: ArrayLike, x: ArrayLike) -> tuple[Floats, NDArray[Any]]:
         rows, data = as_theta(theta, self.space.d), as_data(x, self.x_shape)
         require_pairs(rows, data)
+        self._require_near(data)
         return rows, data
+
+    def _require_near(self, x: NDArray[Any]) -> None:
+        """Refuse data beyond float32; warn of data absurdly far from what was trained on."""
+        if x.size == 0:
+            return
+        lowest, highest = float(x.min()), float(x.max())
+        if max(-lowest, highest) > float(np.finfo(np.float32).max):
+            raise DomainError(
+                f"x must lie within what float32 can hold, 3.4e38; got {lowest:g} to {highest:g}."
+            )
+        if not isinstance(self.network, networks.Scaled):
+            return
+        mean, sd = (np.asarray(a, np.float64) for a in (self.network.x_mean, self.network.x_sd))
+        reach = FARTHEST * sd
+        if lowest >= (mean - reach).max() and highest <= (mean + reach).min():
+            return  # all of x, whatever the entry
+        far = (x < mean - reach) | (x > mean + reach)
+        if far.any():
+            warnings.warn(
+                f"{int(far.sum())} value(s) of x lie more than {FARTHEST:.0e} standard deviations "
+                "from the data this surrogate was trained on: what it says of them means nothing. "
+                "Are the units the same?",
+                KeepscoreWarning,
+                stacklevel=4,
+            )
 
     def _members_log_ratio(self, theta: ArrayLike, x: ArrayLike) -> Floats:
         rows, data = self._pairs(theta, x)
         out = np.empty((self.members, len(rows)))
         for part, _ in evaluation.pieces(len(rows), evaluation.HEAD_ROWS):
-            features = self._evaluator.features(data[part, None])
+            features = _finite(self._evaluator.features(data[part, None]))
             index = np.arange(features.shape[1])
             out[:, part] = self._evaluator.pairs(features, rows[part], index)[:, :, 0]
         return out
@@ -200,71 +273,128 @@ class Surrogate:
 def load(path: str | os.PathLike[str], network: Any = None) -> Surrogate:
     """A saved surrogate. `network`: an instance of the module, if it was one of a user's own class.
 
-    A folder that is foreign, damaged or of a newer format is refused; nothing in it is run.
+    A folder that is foreign, damaged or of another format is refused; nothing in it is run.
     """
-    folder = Path(path)
-    content = _read(folder / NAME)
+    folder = as_path(path)
+    for _ in range(RETRIES):
+        text = _read(folder)
+        try:
+            return _load(folder, text, network)
+        except StorageError:
+            # Another process may have replaced the surrogate, and its weights, in between.
+            if _read(folder) == text:
+                raise
+    return _load(folder, _read(folder), network)
+
+
+def _read(folder: Path) -> dict[str, Any]:
     try:
-        space = Space.from_dict(content["space"])
-        members, weights = content["members"], content["weights"]
-        description, history = dict(content["network"]), list(content["history"])
-        if not (type(members) is int and 1 <= members <= LARGEST_ENSEMBLE):
-            raise FormatError(f"{folder} has no valid number of members: {members!r}.")
-        if not all(isinstance(record, dict) for record in history):
-            raise FormatError(f"{folder} has no valid history.")
-        provenance, calibration = content["provenance"], content["calibration"]
-        name, checksum = weights["file"], weights["sha256"]
-    except (KeyError, TypeError, ValueError) as error:
+        if not folder.is_dir():
+            raise StorageError(f"No such folder: {folder}.")
+        if not (folder / NAME).exists():
+            raise FormatError(f"{folder} holds no surrogate ({NAME} is missing).")
+    except (OSError, ValueError) as error:  # a folder that may not be entered, a NUL in its name
         if isinstance(error, KeepscoreError):
             raise
-        raise FormatError(f"{folder / NAME} is incomplete: {error}.") from None
-    skeleton = _skeleton(description, members, network)
-    if description["d"] != space.d:
-        raise FormatError(f"{folder} has a network and a space of different dimensions.")
-    if not isinstance(name, str) or Path(name).name != name:
-        raise FormatError(f"{folder / NAME} names no weights in its folder.")
-    tensors = read_tensors(folder / name, most=size_of(skeleton))
-    if sha256(folder / name) != checksum:
-        raise FormatError(f"{folder / name} does not match its checksum; it is damaged.")
-    filled = from_tensors(skeleton, tensors)
+        raise StorageError(f"Cannot read {str(folder)!r}: {error}.") from None
+    return read_sealed(folder / NAME, FORMAT, VERSION)
+
+
+def _load(folder: Path, content: dict[str, Any], network: Any) -> Surrogate:
+    found = _description(content, folder / NAME)
+    weights = folder / found.weights
+    size = stored_bytes(weights)
+    skeleton = _skeleton(found, network, size)
+    filled = from_tensors(skeleton, read_tensors(weights, size, found.checksum))
     return Surrogate(
         filled,
-        space,
-        tuple(description["x_shape"]),
-        members,
-        provenance,
-        tuple(history),
-        calibration,
+        found.space,
+        tuple(found.network["x_shape"]),
+        found.members,
+        found.provenance,
+        tuple(found.history),
+        found.calibration,
     )
 
 
-def _read(path: Path) -> dict[str, Any]:
-    if not path.parent.is_dir():
-        raise StorageError(f"No such folder: {path.parent}.")
-    if not path.is_file():
-        raise FormatError(f"{path.parent} holds no surrogate ({NAME} is missing).")
-    if path.stat().st_size > LARGEST_JSON:
-        raise FormatError(f"{path} is too large to be a surrogate's description.")
-    content = read_json(path)
-    if content.get("format") != FORMAT:
-        raise FormatError(f"{path} is not a surrogate of keepscore.")
-    if content.get("version") != VERSION:
-        raise FormatError(
-            f"{path} has format version {content.get('version')!r}; this keepscore "
-            f"({keepscore.__version__}) reads version {VERSION}. Update keepscore."
-        )
-    return content
+class _Description(NamedTuple):
+    """The checked content of a surrogate's JSON."""
+
+    network: dict[str, Any]
+    members: int
+    weights: str
+    checksum: str
+    space: Space
+    provenance: dict[str, Any]
+    history: list[dict[str, Any]]
+    calibration: dict[str, Any] | None
 
 
-def _skeleton(description: dict[str, Any], members: int, network: Any) -> Any:
-    """The network of a description with shapes for arrays, and a member axis if it has members."""
-    one = networks.rebuild(description, network)
-    if members == 1:
-        return one
+def _description(content: dict[str, Any], path: Path) -> _Description:
+    def part(name: str, kind: type, inside: dict[str, Any] = content) -> Any:
+        value = inside.get(name)
+        if type(value) is not kind:
+            raise FormatError(f"{path} has no valid {name}: {value!r:.100}.")
+        return value
+
+    weights = part("weights", dict)
+    file, checksum = part("file", str, weights), part("sha256", str, weights)
+    if Path(file).name != file or "\0" in file:
+        raise FormatError(f"{path} names no weights in its folder.")
+    members = part("members", int)
+    if members < 1:
+        raise FormatError(f"{path} has no valid number of members: {members}.")
+    provenance = part("provenance", dict)
+    for name in ("training", "data"):
+        if not isinstance(provenance.get(name, {}), dict):
+            raise FormatError(f"{path} has no valid provenance: {name} must be an object.")
+    history = part("history", list)
+    require_history(history, path)
+    calibration = None if content.get("calibration") is None else part("calibration", dict)
+    try:
+        space = Space.from_dict(part("space", dict))
+    except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
+        raise FormatError(f"{path} has no valid space: {str(error).rstrip('.')}.") from None
+    network = part("network", dict)
+    if network.get("d") != space.d:
+        raise FormatError(f"{path} has a network and a space of different dimensions.")
+    return _Description(network, members, file, checksum, space, provenance, history, calibration)
+
+
+def _skeleton(found: _Description, network: Any, size: int) -> Any:
+    """The network of a description with shapes for arrays, and a member axis if it has members;
+    `size` bytes are there to fill it."""
+    members = found.members
+    one = networks.rebuild(found.network, network, weights=size // (4 * members))
 
     def stacked(leaf: Any) -> Any:
         if isinstance(leaf, jax.ShapeDtypeStruct) and jnp.issubdtype(leaf.dtype, jnp.inexact):
             return jax.ShapeDtypeStruct((members, *leaf.shape), leaf.dtype)
         return leaf
 
-    return jax.tree.map(stacked, one)
+    whole = one if members == 1 else jax.tree.map(stacked, one)
+    if size_of(whole) != size:
+        raise FormatError(
+            f"{found.weights} holds arrays of {size} bytes; the network described beside it needs "
+            f"{size_of(whole)}. One of them is damaged or foreign."
+        )
+    return whole
+
+
+def _finite(features: Any) -> Any:
+    """Features as they are, if float32 could hold them."""
+    if not np.isfinite(np.asarray(features)).all():
+        raise DomainError(
+            "The network overflows on these data: its features are not finite. They lie far from "
+            "the data it was trained on. Are the units the same?"
+        )
+    return features
+
+
+def _as_dict(value: Any) -> Any:
+    return dict(value) if isinstance(value, Mapping) else value
+
+
+def _first_member(network: Any) -> Any:
+    """One network of an ensemble."""
+    return jax.tree.map(lambda leaf: leaf[0] if networks.is_weight(leaf) else leaf, network)

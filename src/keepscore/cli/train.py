@@ -48,6 +48,9 @@ def train(
     symmetries: Annotated[
         bool | None, typer.Option(help="Apply the model's declared symmetries.")
     ] = None,
+    fresh: Annotated[
+        bool, typer.Option("--fresh", help="Start anew; what was trained in --out is removed.")
+    ] = False,
     seed: Seed = 0,
     json: Json = False,
     config: Config = None,
@@ -84,6 +87,7 @@ def train(
         loss=make(negatives=negatives),
         config=settings,
         path=out,
+        resume=not fresh,
     )
     asked = {"dataset": dataset, "validation": validation, "network": network, "loss": loss}
     record_command(out, "train", {**asked, "negatives": negatives, "config": settings.to_dict()})

@@ -113,15 +113,14 @@ class Dataset:
 
         The same for a set in memory and on disk. On disk, every byte is compared with the
         checksums recorded when it was written; what was damaged is named in a `FormatError`.
-        Computed once: again only when somebody has written to the files.
+        Computed once for a set on disk: again only when somebody has written to the files. Arrays
+        in memory may be changed by anyone, and are hashed each time.
         """
-        arrays = self._arrays()
-        if any(isinstance(a, np.memmap) for a in arrays.values()):  # may change at any time
-            return fingerprint_of(arrays, self._declared())
-        stamps = tuple(a.stamps() for a in arrays.values() if isinstance(a, ShardedArray))
+        arrays = list(self._arrays().values())
+        stamps = tuple(a.stamps() for a in arrays if isinstance(a, ShardedArray))
         known = self.__dict__.get("_fingerprint")
-        if known is None or known[0] != stamps:
-            known = stamps, fingerprint_of(arrays, self._declared())
+        if known is None or known[0] != stamps or len(stamps) < len(arrays):
+            known = stamps, fingerprint_of(self._arrays(), self._declared())
             object.__setattr__(self, "_fingerprint", known)
         return str(known[1])
 

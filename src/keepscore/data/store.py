@@ -332,7 +332,8 @@ def write_manifest(
         "dropped": sum(len(r.dropped) for r in records.values()),
         "shards": [records[k].to_dict(plan) for k in range(plan.shards)],
     }
-    path, text = folder / MANIFEST, sealed_bytes(FORMATS["manifest"], VERSION, content)
+    path = folder / MANIFEST
+    text = sealed_bytes(path, FORMATS["manifest"], VERSION, content)
     if path.exists():
         with suppress(KeepscoreError):
             if read_regular(path, LARGEST_JSON) == text:

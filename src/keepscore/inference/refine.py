@@ -500,11 +500,12 @@ class _Rounds:
     def move(self, rows: Integers) -> None:
         """Centre and curvature of the refined likelihood, for the next cloud."""
         now = _corrected(self.like, self.correction())
+        everyone = np.arange(len(self.centre))
         here = Maximum(
-            self.centre, np.full(len(self.centre), -np.inf), self.top.curvature,
+            self.centre, now.pairs(self.centre, everyone), self.top.curvature,
             np.zeros(len(self.centre), dtype=bool), 0, self.goal.region,
         )  # fmt: skip
-        found = climb_again(now, here, rows, self.centre[rows])
+        found = climb_again(now, here, rows, self.centre[rows], here.value[rows])
         part = Maximum(
             found.theta[rows], found.value[rows], found.curvature[rows], found.converged[rows],
             0, self.goal.region,

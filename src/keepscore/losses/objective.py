@@ -6,10 +6,12 @@ ASA    L_BCE + sum_k alpha_k L_k    (adaptive score augmentation)
 
 from __future__ import annotations
 
+import math
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from keepscore.checks import require_count
+from keepscore.checks import as_number, require_count, require_flag
 from keepscore.errors import DomainError, FormatError, unknown_name
 from keepscore.losses.score import SCORE_METHODS
 
@@ -21,7 +23,7 @@ class BCE:
     negatives: int = 1
 
     def __post_init__(self) -> None:
-        require_count(self.negatives, "negatives")
+        _keep_counts(self, "negatives")
 
     @property
     def uses_scores(self) -> bool:
@@ -49,11 +51,14 @@ class ASA:
     def __post_init__(self) -> None:
         if self.network_score not in SCORE_METHODS:
             raise unknown_name("network_score", self.network_score, SCORE_METHODS)
-        require_count(self.update_every, "update_every")
-        require_count(self.history, "history")
-        require_count(self.negatives, "negatives")
-        if not self.decay > 0:
-            raise DomainError(f"decay must be positive (in batches); got {self.decay!r}.")
+        _keep_counts(self, "update_every", "history", "negatives")
+        object.__setattr__(self, "decay", as_number(self.decay, "decay"))
+        if not 0 < self.decay < math.inf:
+            raise DomainError(
+                f"decay must be positive and finite (in batches); got {self.decay!r}."
+            )
+        flag = require_flag(self.per_parameter, "per_parameter")
+        object.__setattr__(self, "per_parameter", flag)
 
     @classmethod
     def recommended(cls, **changes: Any) -> ASA:
@@ -66,6 +71,16 @@ class ASA:
 
 
 Loss = BCE | ASA
+MOST = 2**31  # batches, values of alpha and pairs are counted in 32 bits
+
+
+def _keep_counts(loss: Loss, *names: str) -> None:
+    """Check whole numbers and keep them as Python's own, which a run's record can hold."""
+    for name in names:
+        count = require_count(getattr(loss, name), name)
+        if count >= MOST:
+            raise DomainError(f"{name} must be below 2^31; got {count}.")
+        object.__setattr__(loss, name, count)
 
 
 def loss_to_dict(loss: Loss) -> dict[str, Any]:
@@ -73,13 +88,13 @@ def loss_to_dict(loss: Loss) -> dict[str, Any]:
     return {"name": type(loss).__name__, **asdict(loss)}
 
 
-def loss_from_dict(content: dict[str, Any]) -> Loss:
+def loss_from_dict(content: Mapping[str, Any]) -> Loss:
     """The loss of a record."""
-    settings = {k: v for k, v in content.items() if k != "name"}
     kinds: dict[str, Any] = {"BCE": BCE, "ASA": ASA}
-    if content.get("name") not in kinds:
-        raise FormatError(f"Not the record of a loss: {content!r}.")
+    name = content.get("name") if isinstance(content, Mapping) else None
+    if not isinstance(name, str) or name not in kinds:
+        raise FormatError(f"Not the record of a loss: {content!r:.200}.")
     try:
-        return kinds[content["name"]](**settings)
-    except TypeError as error:
-        raise FormatError(f"Not the record of a loss: {error}.") from None
+        return kinds[name](**{k: v for k, v in content.items() if k != "name"})
+    except (TypeError, ValueError) as error:
+        raise FormatError(f"Not the record of a loss: {str(error).rstrip('.')}.") from None

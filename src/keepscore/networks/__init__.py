@@ -1,7 +1,15 @@
 """Networks h(x, theta) that split into features(x) and head(features, theta)."""
 
 from keepscore.networks.base import Network, Scaled, count_weights, is_weight, log_ratio, split
-from keepscore.networks.catalogue import FAMILIES, describe, names, rebuild, resolve, standardise
+from keepscore.networks.catalogue import (
+    FAMILIES,
+    computation,
+    describe,
+    names,
+    rebuild,
+    resolve,
+    standardise,
+)
 from keepscore.networks.graph import GraphNetwork, graph_network
 from keepscore.networks.image import ImageNetwork
 from keepscore.networks.markov import MarkovNetwork
@@ -22,6 +30,7 @@ __all__ = [
     "SequenceNetwork",
     "SpectralNetwork",
     "TailedSpectralNetwork",
+    "computation",
     "count_weights",
     "describe",
     "graph_network",

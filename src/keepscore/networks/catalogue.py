@@ -16,6 +16,8 @@ must bring an instance.
 
 from __future__ import annotations
 
+import hashlib
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from operator import attrgetter
@@ -43,7 +45,9 @@ from keepscore.networks.base import (
     has_linear_head,
     has_table,
     is_weight,
+    split,
 )
+from keepscore.networks.tensors import hollow
 
 
 @dataclass(frozen=True)
@@ -73,7 +77,10 @@ AUTO = {
 }
 AUTO_ON_GRAPH = "graph-10k"
 AUTO_OTHERWISE = "mlp-30k"
-LARGEST_WIDTH = 1 << 16
+# Of descriptions that can be read back. Sizes are not bounded by these but by the file of weights.
+MOST_AXES = 60  # NumPy has 64, and groups of observations need some
+MOST_LAYERS = 1024
+LARGEST_AXIS = 1 << 48
 
 
 def names(family: str | None = None) -> tuple[str, ...]:
@@ -196,74 +203,124 @@ def standardise(network: Any, x: np.ndarray, low: np.ndarray, high: np.ndarray) 
 
 
 def describe(network: Any, x_shape: Sequence[int], d: int) -> dict[str, Any]:
-    """Plain data about a network; `rebuild` makes the same one, with other weights."""
+    """Plain data about a network; `rebuild` makes the same one, with other weights.
+
+    What `rebuild` would refuse is refused here.
+    """
     scaled = isinstance(network, Scaled)
     inner = network.network if scaled else network
-    base: dict[str, Any] = {"x_shape": list(x_shape), "d": d}
+    base: dict[str, Any] = {"x_shape": [int(side) for side in x_shape], "d": d}
     if scaled:
-        base["scaled"] = list(np.shape(network.x_mean))  # the axes of x that have a scale each
+        # The axes of x that have a scale each.
+        base["scaled"] = [int(side) for side in np.shape(network.x_mean)]
     for name, family in FAMILIES.items():
         if type(inner) is family.build:
-            return {**base, "family": name, "widths": inner.settings()}
+            widths = inner.settings()
+            if not _are_widths(widths):
+                raise DomainError(
+                    f"A {name} network has at most {MOST_LAYERS} layers of each kind; these are "
+                    "more, and could not be saved. Use fewer, or a class of your own."
+                )
+            return {**base, "family": name, "widths": widths}
     kind = type(inner)
     return {**base, "family": "user", "class": f"{kind.__module__}.{kind.__qualname__}"}
 
 
-def rebuild(description: Mapping[str, Any], module: Any = None) -> Any:
-    """The network of a description, its arrays as shapes only; `module` for a user's own class."""
+def computation(network: Any, x_shape: Sequence[int], d: int) -> str:
+    """SHA-256 of what a network computes, as JAX traces it, whatever its weights: another one for
+    a class of the same name whose code was changed."""
+    x = jax.ShapeDtypeStruct((1, *x_shape), jnp.float32)
+    theta = jax.ShapeDtypeStruct((1, d), jnp.float32)
+    weights, rest = split(network)
+
+    def whole(w: Any, x: Any, theta: Any) -> Any:
+        one = eqx.combine(w, rest)
+        return one.head(one.features(x), theta)
+
+    shapes = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype), weights)
+    traced = str(jax.make_jaxpr(whole)(shapes, x, theta))
+    return hashlib.sha256(re.sub(r"0x[0-9a-f]+", "", traced).encode()).hexdigest()
+
+
+def rebuild(description: Mapping[str, Any], module: Any = None, weights: int | None = None) -> Any:
+    """The network of a description, its arrays as shapes only; `module` for a user's own class.
+
+    Nothing is allocated, whatever sizes the description claims. weights: how many numbers are there
+    to fill it; every width needs as many at least (its bias), so larger ones are refused at once.
+    """
     shape, d = description.get("x_shape"), description.get("d")
-    if not isinstance(shape, list) or not _whole(shape) or not isinstance(d, int) or not _whole(d):
+    if not _is_shape(shape) or type(d) is not int or not 0 < d <= LARGEST_AXIS:
         raise FormatError("The description of the network has no valid x_shape and d.")
+    assert isinstance(shape, list)
     if description.get("family") == "user":
-        if module is None:
-            raise MissingError(
-                f"This surrogate has a network of the class {description.get('class')!r}, which is "
-                "never imported on its own. Pass an instance: ks.load(path, network=...)."
-            )
-        require_network(module, shape, d)
-        network = jax.tree.map(
-            lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype) if is_weight(leaf) else leaf,
-            module,
-        )
+        network = _of_user(description, module, shape, d)
     else:
-        network = _skeleton(description, shape, d)
+        network = _skeleton(description, shape, d, weights)
     if "scaled" not in description:
         return network
     axes = description["scaled"]
-    if not isinstance(axes, list) or axes != list(shape)[len(shape) - len(axes) :]:
-        raise FormatError(f"The scale of x has the axes {axes}, which do not fit x {shape}.")
-    of_x, of_theta = np.zeros(axes, np.float32), np.zeros(d, np.float32)
+    if not _is_shape(axes) or axes != shape[len(shape) - len(axes) :]:
+        raise FormatError(f"The scale of x has the axes {axes!r:.100}, which do not fit x {shape}.")
+    try:
+        of_x, of_theta = hollow(axes, np.float32), hollow([d], np.float32)
+    except ValueError as error:  # more entries than any array can have
+        raise FormatError(f"The description of the network makes no network: {error}.") from None
     return Scaled(network, of_x, of_x, of_theta, of_theta)
 
 
-def _skeleton(description: Mapping[str, Any], shape: Sequence[int], d: int) -> Any:
-    family, widths = description.get("family"), description.get("widths")
-    if family not in FAMILIES:
-        raise FormatError(
-            f"Unknown network family {family!r}; this version knows {', '.join(FAMILIES)}."
+def _of_user(description: Mapping[str, Any], module: Any, shape: Sequence[int], d: int) -> Any:
+    if module is None:
+        raise MissingError(
+            f"This surrogate has a network of the class {description.get('class')!r:.200}, which "
+            "is never imported on its own. Pass an instance: ks.load(path, network=...)."
         )
-    if not isinstance(widths, dict) or not all(_whole(v) for v in widths.values()):
+    require_network(module, shape, d)
+    return jax.tree.map(
+        lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype) if is_weight(leaf) else leaf,
+        module,
+    )
+
+
+def _skeleton(
+    description: Mapping[str, Any], shape: Sequence[int], d: int, weights: int | None
+) -> Any:
+    family, widths = description.get("family"), description.get("widths")
+    if not isinstance(family, str) or family not in FAMILIES:
+        raise FormatError(
+            f"Unknown network family {family!r:.100}; this version knows {', '.join(FAMILIES)}."
+        )
+    if not isinstance(widths, dict) or not _are_widths(widths, weights):
         raise FormatError("The description of the network has no valid layer widths.")
     build = FAMILIES[family].build
     try:
         shapes = eqx.filter_eval_shape(lambda: build(tuple(shape), d, None, **widths))
-    except (TypeError, IndexError, ValueError) as error:
-        raise FormatError(f"The description of the network makes no network: {error}") from None
-    for name in getattr(build, "constants", ()):  # NumPy arrays: read from the file, not trained
-        leaf = getattr(shapes, name)
-        constant = np.zeros(leaf.shape, leaf.dtype)
-        shapes = eqx.tree_at(attrgetter(name), shapes, constant)
+        for name in getattr(build, "constants", ()):  # NumPy arrays: read, not trained
+            leaf = getattr(shapes, name)
+            shapes = eqx.tree_at(attrgetter(name), shapes, hollow(leaf.shape, leaf.dtype))
+    except (TypeError, IndexError, ValueError, OverflowError, MemoryError) as error:
+        reason = " ".join(str(error).split())[:300].rstrip(".")
+        raise FormatError(f"The description of the network makes no network: {reason}.") from None
     return shapes
 
 
-def _whole(values: Any) -> bool:
-    if isinstance(values, int):
-        return 0 < values <= LARGEST_WIDTH
+def _is_shape(sides: Any) -> bool:
     return (
-        isinstance(values, list)
-        and 0 < len(values) <= 64
-        and all(type(v) is int and 0 < v <= LARGEST_WIDTH for v in values)
+        isinstance(sides, list)
+        and len(sides) <= MOST_AXES
+        and all(type(side) is int and 0 < side <= LARGEST_AXIS for side in sides)
     )
+
+
+def _are_widths(widths: Mapping[str, Any], weights: int | None = None) -> bool:
+    """Whether these are the settings of a network with no more than so many weights."""
+    largest = LARGEST_AXIS if weights is None else weights
+    for value in widths.values():
+        numbers = value if isinstance(value, list) else [value]
+        if len(numbers) > MOST_LAYERS:
+            return False
+        if not all(type(n) is int and 0 < n <= largest for n in numbers):
+            return False
+    return True
 
 
 def _parse(name: str, structure: str | None, on_graph: bool) -> tuple[str, str]:

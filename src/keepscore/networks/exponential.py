@@ -26,7 +26,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from keepscore.networks.layers import Linear, Source, silu
+from keepscore.networks.layers import Linear, Source, computed, silu
 
 # Parameters come standardised by their box: uniform on (-sqrt 3, sqrt 3) in each coordinate.
 HALF_WIDTH = 3**0.5
@@ -61,7 +61,7 @@ class ExponentialFamily(eqx.Module):
         self, statistics: int, d: int, natural: Sequence[int], nodes: int, rng: Source
     ) -> None:
         self.natural = Layers([d, *natural, statistics], rng)
-        self.nodes, self.log_weights = starting_nodes(nodes, d)
+        self.nodes, self.log_weights = starting_nodes(nodes, d, rng)
 
     def features(self, statistics: Float[Array, "b r"]) -> Float[Array, "b f"]:
         """S and -log p(x), side by side."""
@@ -86,9 +86,9 @@ class ExponentialFamily(eqx.Module):
         }
 
 
-def starting_nodes(m: int, d: int) -> tuple[Float[Array, "m d"], Float[Array, " m"]]:
+def starting_nodes(m: int, d: int, rng: Source) -> tuple[Float[Array, "m d"], Float[Array, " m"]]:
     """Nodes that cover the standardised box evenly, and logs of their equal weights."""
-    nodes = jnp.asarray(HALF_WIDTH * (2 * even_cover(m, d) - 1), jnp.float32)
+    nodes = computed(rng, (m, d), lambda: HALF_WIDTH * (2 * even_cover(m, d) - 1))
     return nodes, jnp.full(m, -np.log(m), jnp.float32)
 
 

@@ -35,6 +35,7 @@ from numpy.typing import ArrayLike, NDArray
 from keepscore.errors import DomainError, MissingError, ShapeError, unknown_name
 from keepscore.networks.exponential import ExponentialFamily
 from keepscore.networks.layers import Source
+from keepscore.networks.tensors import hollow
 
 NODES_PER_PERSON = 2
 SIZES: dict[str, dict[str, Any]] = {
@@ -146,9 +147,9 @@ def soft_counts(x: Float[Array, "b T K"], exposure: Any, levels: int) -> Float[A
 
 
 def _shares(weights: ArrayLike | None, nodes: int) -> NDArray[np.float32]:
-    """The weights over their largest row sum; zeros where a file will fill them in."""
+    """The weights over their largest row sum; hollow where a file will fill them in."""
     if weights is None:
-        return np.zeros((nodes, nodes), np.float32)
+        return hollow((nodes, nodes), np.float32)
     matrix = np.asarray(weights, dtype=np.float64)
     if matrix.shape != (nodes, nodes):
         raise ShapeError(f"The graph's weights must be ({nodes}, {nodes}); got {matrix.shape}.")

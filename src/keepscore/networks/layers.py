@@ -13,7 +13,8 @@ matrix products (in time: with shifted slices side by side). On an accelerator i
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -39,6 +40,17 @@ def uniform(rng: Source, shape: tuple[int, ...], fan_in: int) -> Array:
         return jnp.zeros(shape, jnp.float32)
     bound = fan_in**-0.5
     return jnp.asarray(rng.uniform(-bound, bound, shape).astype(np.float32))
+
+
+def computed(rng: Source, shape: tuple[int, ...], values: Callable[[], Any]) -> Array:
+    """Values to start from that are computed, not drawn; zeros without a source of randomness.
+
+    `uniform` and this are the only ways a weight comes to be, and without a source they only say
+    its shape. So a description can be traced whatever sizes it claims, and no memory is taken.
+    """
+    if rng is None:
+        return jnp.zeros(shape, jnp.float32)
+    return jnp.asarray(values(), jnp.float32)
 
 
 def as_matrix_product() -> bool:

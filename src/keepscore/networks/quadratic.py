@@ -29,7 +29,7 @@ from jaxtyping import Array, Float
 
 from keepscore.errors import ShapeError
 from keepscore.networks.exponential import ExponentialFamily, Layers
-from keepscore.networks.layers import Source
+from keepscore.networks.layers import Source, computed
 
 _NATURAL = {"statistics": 32, "natural": (32, 32), "nodes": 256}
 SIZES: dict[str, dict[str, Any]] = {
@@ -51,11 +51,10 @@ class Cosines(eqx.Module):
     even: Float[Array, "p p"]
     odd: Float[Array, "q q"]
 
-    def __init__(self, n: int) -> None:
-        halves, cosines = fold(n), cosine_rows(n)
-        p = (n + 1) // 2
-        self.even = jnp.asarray(cosines[0::2] @ halves[:p].T, jnp.float32)
-        self.odd = jnp.asarray(cosines[1::2] @ halves[p:].T, jnp.float32)
+    def __init__(self, n: int, rng: Source) -> None:
+        p, q = (n + 1) // 2, n // 2
+        self.even = computed(rng, (p, p), lambda: cosine_rows(n)[0::2] @ fold(n)[:p].T)
+        self.odd = computed(rng, (q, q), lambda: cosine_rows(n)[1::2] @ fold(n)[p:].T)
 
     def matrix(self) -> Float[Array, "n n"]:
         p, q = len(self.even), len(self.odd)
@@ -69,10 +68,15 @@ class Bands(eqx.Module):
     first: Float[Array, "k H"]
     second: Float[Array, "k W"]
 
-    def __init__(self, shape: Sequence[int], bands: int) -> None:
-        a, c = (bumps(n, bands) for n in shape)
-        self.first = jnp.asarray(np.repeat(a, bands, axis=0), jnp.float32)
-        self.second = jnp.asarray(np.tile(c, (bands, 1)), jnp.float32)
+    def __init__(self, shape: Sequence[int], bands: int, rng: Source) -> None:
+        height, width = shape
+        every = bands**2
+        self.first = computed(
+            rng, (every, height), lambda: np.repeat(bumps(height, bands), bands, axis=0)
+        )
+        self.second = computed(
+            rng, (every, width), lambda: np.tile(bumps(width, bands), (bands, 1))
+        )
 
     def __call__(self, power: Float[Array, "b H W"]) -> Float[Array, "b k"]:
         a, c = jax.nn.softmax(self.first, axis=1), jax.nn.softmax(self.second, axis=1)
@@ -110,8 +114,8 @@ class QuadraticNetwork(eqx.Module):
                 "A quadratic network needs x of shape (H, W), at least 2 x 2; "
                 f"got {tuple(x_shape)}."
             )
-        self.first, self.second = Cosines(x_shape[0]), Cosines(x_shape[1])
-        self.bands = Bands(x_shape, bands)
+        self.first, self.second = Cosines(x_shape[0], rng), Cosines(x_shape[1], rng)
+        self.bands = Bands(x_shape, bands, rng)
         self.embedding = Layers([bands**2, *embedding, statistics], rng)
         self.family = ExponentialFamily(statistics, d, natural, nodes, rng)
 

@@ -30,7 +30,7 @@ from jaxtyping import Array, Float
 
 from keepscore.errors import ShapeError
 from keepscore.networks.exponential import Layers, starting_nodes
-from keepscore.networks.layers import Source
+from keepscore.networks.layers import Source, computed
 from keepscore.networks.quadratic import Cosines, powers, row_frequencies
 
 SIZES: dict[str, dict[str, Any]] = {
@@ -70,16 +70,18 @@ class SpectralNetwork(eqx.Module):
             raise ShapeError(
                 f"A spectral network needs x of shape (H, W), at least 2 x 2; got {tuple(x_shape)}."
             )
-        self.first, self.second = Cosines(x_shape[0]), Cosines(x_shape[1])
-        i, j = (row_frequencies(n) for n in x_shape)
-        # A rough field with some noise, to begin with.
-        spectrum = 30.0 * (1.0 + i[:, None] ** 2 + j[None] ** 2) ** -1.5 + 0.02
-        self.level = jnp.asarray(np.log(spectrum).ravel(), jnp.float32)
-        a, c = (smooth_rows(n, modes) for n in x_shape)
-        self.along_first = jnp.asarray(np.repeat(a, modes, axis=0), jnp.float32)
-        self.along_second = jnp.asarray(np.tile(c, (modes, 1)), jnp.float32)
-        self.natural = Layers([d, *natural, modes**2 + self.scalars], rng)
-        self.nodes, self.log_weights = starting_nodes(nodes, d)
+        height, width = x_shape
+        self.first, self.second = Cosines(height, rng), Cosines(width, rng)
+        self.level = computed(rng, (height * width,), lambda: rough_spectrum(height, width).ravel())
+        every = modes**2
+        self.along_first = computed(
+            rng, (every, height), lambda: np.repeat(smooth_rows(height, modes), modes, axis=0)
+        )
+        self.along_second = computed(
+            rng, (every, width), lambda: np.tile(smooth_rows(width, modes), (modes, 1))
+        )
+        self.natural = Layers([d, *natural, every + self.scalars], rng)
+        self.nodes, self.log_weights = starting_nodes(nodes, d, rng)
 
     def features(self, x: Float[Array, "b H W"]) -> Float[Array, "b f"]:
         """Powers, 1 and -log p(x), side by side; the 1 counts the observations of a group."""
@@ -139,6 +141,12 @@ class TailedSpectralNetwork(SpectralNetwork):
         """
         n, nu = len(self.level), jnp.exp(LOG_NU + scalars[..., 0])
         return -0.5 * (n + nu) * jnp.log1p((q - n) / (nu + n))
+
+
+def rough_spectrum(height: int, width: int) -> np.ndarray:
+    """Log-variances (H, W) of a rough field with some noise, to begin with."""
+    i, j = row_frequencies(height), row_frequencies(width)
+    return np.log(30.0 * (1.0 + i[:, None] ** 2 + j[None] ** 2) ** -1.5 + 0.02)
 
 
 def smooth_rows(n: int, modes: int) -> np.ndarray:

@@ -1,27 +1,29 @@
 """Trees of arrays as safetensors files: numbers and names, nothing that runs.
 
 A leaf is named by its path in the tree. Reading checks before it allocates: the header must be
-small and lie inside the file, and every array must have the name, shape and dtype expected.
+small and lie inside the file, the file must have exactly the bytes that the expected arrays take,
+and every array must have the name, shape and dtype expected.
 """
 
 from __future__ import annotations
 
+import hashlib
 import math
+import os
 import struct
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-import safetensors
 import safetensors.numpy
 from numpy.typing import NDArray
 
-from keepscore.errors import FormatError, StorageError
-from keepscore.files import write_atomically
+from keepscore.errors import FormatError, StorageError, TooLargeError
+from keepscore.files import open_regular, write_atomically
 
 LARGEST_HEADER = 8 << 20
 Tensors = dict[str, NDArray[Any]]
@@ -60,10 +62,21 @@ def from_tensors(like: Any, tensors: Mapping[str, NDArray[Any]], prefix: str = "
     return eqx.combine(jax.tree_util.tree_unflatten(structure, filled), others)
 
 
-def write_tensors(path: Path, tensors: Mapping[str, NDArray[Any]]) -> None:
-    """Write arrays to one file, whole or not at all."""
+def write_tensors(path: Path, tensors: Mapping[str, NDArray[Any]]) -> str:
+    """Write arrays to one file, whole or not at all; the SHA-256 of its bytes."""
     content = safetensors.numpy.save(dict(tensors))
     write_atomically(path, lambda file: file.write(content))
+    return hashlib.sha256(content).hexdigest()
+
+
+def digest_of(tensors: Mapping[str, NDArray[Any]]) -> str:
+    """One SHA-256 of names, kinds, shapes and values."""
+    digest = hashlib.sha256()
+    for name in sorted(tensors):
+        array = tensors[name]
+        digest.update(f"{name}\0{array.dtype.str}\0{array.shape}\0".encode())
+        digest.update(np.ascontiguousarray(array).tobytes())
+    return digest.hexdigest()
 
 
 def size_of(tree: Any) -> int:
@@ -72,26 +85,56 @@ def size_of(tree: Any) -> int:
     return sum(math.prod(leaf.shape) * leaf.dtype.itemsize for leaf in leaves)
 
 
-def read_tensors(path: Path, most: int | None = None) -> Tensors:
-    """All arrays of a file, or a typed error that names it; at most so many bytes of them."""
+def hollow(shape: Sequence[int], dtype: Any) -> NDArray[Any]:
+    """A NumPy array of this shape that takes no memory: what a file is to fill in."""
+    return np.broadcast_to(np.zeros((), dtype), tuple(shape))
+
+
+def stored_bytes(path: Path) -> int:
+    """Bytes of all arrays of a file together, by its real size; nothing of them is read."""
+    with open_regular(path) as file:
+        return _size(file, path)[1]
+
+
+def read_tensors(path: Path, size: int, checksum: Any) -> Tensors:
+    """All arrays of a file, which must be of `size` bytes together, and the file of this SHA-256.
+
+    Or a typed error that names it; before the size is known to be right, nothing is allocated.
+    """
+    with open_regular(path) as file:
+        header, found = _size(file, path)
+        if found != size:
+            raise FormatError(
+                f"{path} holds arrays of {found} bytes; the network needs {size}. It is damaged or "
+                "foreign."
+            )
+        try:
+            file.seek(0)
+            content = file.read(8 + header + size)
+        except OSError as error:
+            raise StorageError(f"Cannot read {path}: {error.strerror}.") from error
+        except MemoryError:
+            raise TooLargeError(f"{path} does not fit in memory ({size} bytes).") from None
+    if hashlib.sha256(content).hexdigest() != checksum:
+        raise FormatError(f"{path} does not match its checksum; it is damaged.")
     try:
-        size = path.stat().st_size
-        with path.open("rb") as file:
-            start = file.read(8)
-    except FileNotFoundError:
-        raise StorageError(f"No such file: {path}.") from None
+        return safetensors.numpy.load(content)
+    except Exception as error:  # a header that lies can fail in any way
+        reason = " ".join(str(error).split())[:200]
+        raise FormatError(f"{path} is damaged or foreign: {reason}.") from None
+
+
+def _size(file: BinaryIO, path: Path) -> tuple[int, int]:
+    """Bytes of the header and of the arrays behind it."""
+    size = os.fstat(file.fileno()).st_size
+    try:
+        start = file.read(8)
     except OSError as error:
         raise StorageError(f"Cannot read {path}: {error.strerror}.") from error
     header = struct.unpack("<Q", start)[0] if len(start) == 8 else 0
     if not 2 <= header <= min(LARGEST_HEADER, size - 8):
         raise FormatError(f"{path} is not a safetensors file, or it is cut short.")
-    if most is not None and size - 8 - header > most:
-        raise FormatError(f"{path} is larger than the network it should hold; it is foreign.")
-    try:
-        with safetensors.safe_open(path, framework="numpy") as file:
-            return {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-    except (safetensors.SafetensorError, ValueError, TypeError, KeyError, AttributeError) as error:
-        raise FormatError(f"{path} is damaged or foreign: {error}.") from None
+    return header, size - 8 - header
 
 
 def _is_array(leaf: Any) -> bool:

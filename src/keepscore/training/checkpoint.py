@@ -1,93 +1,153 @@
 """The whole state of a run on disk, so that kill -9 at any moment costs minutes and no digits.
 
     checkpoint.json                        position, history, settings; names the array file
+    checkpoint-previous.json               the same of the checkpoint before
     checkpoint-<epoch>-<step>.safetensors  weights, optimizer, alpha and its history, best weights
 
-The array file is written first, under a new name; then the JSON that points to it replaces the old
-one in one step; then the old array file goes. Orders and draws of the data need no saving: they are
-functions of the seed and the epoch.
+The array file is written first, under a new name; then the JSON of the last checkpoint is copied
+aside; then the JSON that points to the new arrays replaces it in one step; then array files that
+neither JSON names go. Both JSON files carry a checksum of themselves. If the newest checkpoint is
+damaged, the run goes on from the one before, and says so. Orders and draws of the data need no
+saving: they are functions of the seed and the epoch.
 """
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field
+import warnings
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
-from keepscore.errors import FormatError, MismatchError
-from keepscore.files import read_json, sha256, write_json
-from keepscore.networks.tensors import from_tensors, read_tensors, to_tensors, write_tensors
+from keepscore.errors import FormatError, KeepscoreWarning, MismatchError, StorageError
+from keepscore.files import LARGEST_JSON, read_regular, read_sealed, write_atomically, write_sealed
+from keepscore.networks.tensors import (
+    from_tensors,
+    read_tensors,
+    size_of,
+    to_tensors,
+    write_tensors,
+)
+from keepscore.training.position import Extent, Position, read_position
 
-FORMAT, VERSION = "keepscore checkpoint", 1
-NAME = "checkpoint.json"
+FORMAT, VERSION = "keepscore checkpoint", 2
+NAME, PREVIOUS = "checkpoint.json", "checkpoint-previous.json"
+ARRAYS = "checkpoint-*.safetensors"
 
 
-@dataclass
-class Position:
-    """Where a run is: epochs done, steps done in the current one, and what they summed to."""
+class Checkpoint(NamedTuple):
+    """What a run left behind: state, best weights, position, and the machine it ran on."""
 
-    epoch: int = 0
-    step: int = 0
-    batches: int = 0
-    bce_sum: list[float] = field(default_factory=list)  # by member
-    score_sum: list[list[float]] = field(default_factory=list)  # by member and parameter
-    epoch_seconds: float = 0.0
-    best_bce: list[float] = field(default_factory=list)
-    best_epoch: list[int] = field(default_factory=list)
-    records: list[dict[str, Any]] = field(default_factory=list)
-    finished: bool = False
+    state: Any
+    best: Any
+    position: Position
+    machine: dict[str, Any]
 
 
 def write_checkpoint(
-    folder: Path, state: Any, best: Any, position: Position, settings: dict[str, Any]
+    folder: Path,
+    state: Any,
+    best: Any,
+    position: Position,
+    settings: dict[str, Any],
+    machine: dict[str, Any] | None = None,
 ) -> None:
-    """Replace the folder's checkpoint by this state."""
+    """Make this state the folder's newest checkpoint, and keep the one before."""
     arrays = folder / f"checkpoint-{position.epoch}-{position.step}.safetensors"
-    write_tensors(arrays, {**to_tensors(state, "state"), **to_tensors(best, "best")})
+    checksum = write_tensors(arrays, {**to_tensors(state, "state"), **to_tensors(best, "best")})
     content = {
-        "format": FORMAT,
-        "version": VERSION,
         "arrays": arrays.name,
-        "sha256": sha256(arrays),
-        "position": asdict(position),
+        "sha256": checksum,
+        "position": position.to_dict(),
         "settings": settings,
+        "machine": machine or {},
     }
-    write_json(folder / NAME, content)
-    for old in folder.glob("checkpoint-*.safetensors"):
-        if old.name != arrays.name:
+    before = _set_aside(folder)
+    write_sealed(folder / NAME, FORMAT, VERSION, content)
+    for old in folder.glob(ARRAYS):
+        if old.name not in (arrays.name, before):
             old.unlink(missing_ok=True)
 
 
 def read_checkpoint(
-    folder: Path, state: Any, best: Any, settings: dict[str, Any]
-) -> tuple[Any, Any, Position] | None:
-    """(state, best weights, position) of an earlier run here, None if there is none.
+    folder: Path, state: Any, best: Any, settings: dict[str, Any], extent: Extent
+) -> Checkpoint | None:
+    """What an earlier run left here, None if there was none.
 
-    `state` and `best` give the shapes to expect. Other settings than the run had are an error.
+    `state` and `best` give the shapes to expect. Other settings than the run had are an error. A
+    damaged checkpoint is one too, unless the one before it is good: then that, with a warning.
     """
-    path = folder / NAME
-    if not path.exists():
+    if not any((folder / name).exists() for name in (NAME, PREVIOUS)):
         return None
-    content = read_json(path)
-    if content.get("format") != FORMAT:
-        raise FormatError(f"{path} is not a checkpoint of keepscore.")
-    if content.get("version") != VERSION:
-        raise FormatError(
-            f"{path} has format version {content.get('version')!r}; this keepscore reads {VERSION}."
-        )
-    _require_same(settings, content.get("settings"), folder)
-    name = content.get("arrays")
-    if not isinstance(name, str) or Path(name).name != name:
-        raise FormatError(f"{path} names no array file in its folder.")
-    arrays = folder / name
-    tensors = read_tensors(arrays)
-    if sha256(arrays) != content.get("sha256"):
-        raise FormatError(f"{arrays} does not match its checksum; it is damaged.")
     try:
-        position = Position(**content["position"])
-    except (KeyError, TypeError) as error:
-        raise FormatError(f"{path} has no valid position: {error}.") from None
-    return from_tensors(state, tensors, "state"), from_tensors(best, tensors, "best"), position
+        return _read(folder, NAME, state, best, settings, extent)
+    except (FormatError, StorageError) as error:
+        damage = error
+    try:
+        earlier = _read(folder, PREVIOUS, state, best, settings, extent)
+    except (FormatError, StorageError):
+        raise damage from None
+    _put_back(folder)
+    warnings.warn(
+        f"The newest checkpoint cannot be used ({str(damage).rstrip('.')}). The run goes on from "
+        f"the one before, after epoch {earlier.position.epoch} and {earlier.position.step} steps; "
+        "the result is the same.",
+        KeepscoreWarning,
+        stacklevel=4,
+    )
+    return earlier
+
+
+def remove_checkpoints(folder: Path) -> None:
+    """Forget the run in this folder; after a crash in between, all of its newest or nothing."""
+    for file in (folder / PREVIOUS, folder / NAME, *folder.glob(ARRAYS)):
+        try:
+            file.unlink(missing_ok=True)
+        except OSError as error:
+            raise StorageError(f"Cannot remove {file}: {error.strerror}.") from error
+
+
+def _set_aside(folder: Path) -> str | None:
+    """Copy the description of the last checkpoint, if it is good; the name of its arrays."""
+    try:
+        arrays = read_sealed(folder / NAME, FORMAT, VERSION).get("arrays")
+    except (FormatError, StorageError):
+        return None
+    _copy(folder / NAME, folder / PREVIOUS)
+    return arrays if isinstance(arrays, str) else None
+
+
+def _put_back(folder: Path) -> None:
+    """Make the checkpoint before the newest one again; the damaged one is not kept."""
+    _copy(folder / PREVIOUS, folder / NAME)
+
+
+def _copy(source: Path, target: Path) -> None:
+    text = read_regular(source, LARGEST_JSON)
+    write_atomically(target, lambda file: file.write(text))
+
+
+def _read(
+    folder: Path, name: str, state: Any, best: Any, settings: dict[str, Any], extent: Extent
+) -> Checkpoint:
+    path = folder / name
+    content = read_sealed(path, FORMAT, VERSION)
+    _require_same(settings, content.get("settings"), folder)
+    arrays, machine = content.get("arrays"), content.get("machine")
+    if not isinstance(arrays, str) or Path(arrays).name != arrays:
+        raise FormatError(f"{path} names no array file in its folder.")
+    if not isinstance(machine, dict):
+        raise FormatError(f"{path} does not say where the run ran.")
+    try:
+        position = read_position(content.get("position"), extent)
+    except FormatError as error:
+        raise FormatError(f"{path} is damaged or foreign. {error}") from None
+    size = size_of(state) + size_of(best)
+    tensors = read_tensors(folder / arrays, size, content.get("sha256"))
+    return Checkpoint(
+        from_tensors(state, tensors, "state"),
+        from_tensors(best, tensors, "best"),
+        position,
+        machine,
+    )
 
 
 def _require_same(now: dict[str, Any], then: Any, folder: Path) -> None:
@@ -95,12 +155,18 @@ def _require_same(now: dict[str, Any], then: Any, folder: Path) -> None:
     differ = sorted(k for k in here.keys() | there.keys() if here.get(k) != there.get(k))
     if differ:
         listed = "; ".join(
-            f"{k}: {there.get(k, 'nothing')!r} then, {here.get(k, 'nothing')!r} now" for k in differ
+            f"{k}: {there.get(k, 'nothing')!r:.100} then, {here.get(k, 'nothing')!r:.100} now"
+            for k in differ
         )
         raise MismatchError(
             f"{folder} holds a run with other settings ({listed}). Use the same settings to resume "
             "it, another path, or resume=False to start it anew."
         )
+
+
+def same_settings(now: dict[str, Any], then: Any) -> bool:
+    """Whether a record of settings, read from a file, is that of a run with these."""
+    return _flat(now) == _flat(then)
 
 
 def _flat(content: Any, prefix: str = "") -> dict[str, Any]:

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from keepscore.checks import require_count
+from keepscore.checks import as_number, require_count, require_flag
 from keepscore.errors import DomainError, unknown_name
 
 # Data set size -> epochs before patience may end a run.
@@ -17,6 +17,9 @@ SCHEDULES = ("constant", "cosine")
 PAPER_LEARNING_RATES = {"sis": 1e-3, "gaussian": 1e-3, "student-t": 3e-3}
 # What may differ between a run and its resumption: none of it changes a number.
 FREE_SETTINGS = ("checkpoint_minutes", "memory_budget")
+COUNTS = ("batch_size", "patience", "max_epochs", "members", "memory_budget")
+OPTIONAL = ("min_epochs", "devices")  # None, or a count
+LARGEST_COUNT = 2**63  # what a run's record can hold
 
 
 @dataclass(frozen=True)
@@ -25,7 +28,7 @@ class TrainConfig:
 
     min_epochs: None takes the paper's by data set size (40 at 30,000 down to 10 at 1,000,000).
     Training stops once there were that many epochs and `patience` of them brought no better
-    validation BCE, or at max_epochs.
+    validation BCE, or at max_epochs, which may not be less.
     schedule: "constant", or "cosine": the learning rate falls to zero over min_epochs, and training
     ends there.
     averaging: keep a running average of the weights, which forgets a batch by this factor with each
@@ -58,30 +61,51 @@ class TrainConfig:
     devices: int | None = None
 
     def __post_init__(self) -> None:
-        for name in ("batch_size", "patience", "max_epochs", "members", "memory_budget"):
-            require_count(getattr(self, name), name)
-        require_count(self.seed, "seed", minimum=0)
-        for name in ("min_epochs", "devices"):
-            if getattr(self, name) is not None:
-                require_count(getattr(self, name), name)
-        positive = ("learning_rate", "checkpoint_minutes")
-        for name in (*positive, "weight_decay"):
-            value = getattr(self, name)
-            if not math.isfinite(value) or value < 0 or (name in positive and value == 0):
-                raise DomainError(f"{name} must be positive and finite; got {value!r}.")
+        # Kept as Python's own numbers, which a run's record can hold.
+        for name in (*COUNTS, *(n for n in OPTIONAL if getattr(self, n) is not None)):
+            self._keep(name, require_count(getattr(self, name), name))
+        self._keep("seed", require_count(self.seed, "seed", minimum=0))
+        for name in (*COUNTS, *OPTIONAL, "seed"):
+            if (getattr(self, name) or 0) >= LARGEST_COUNT:
+                raise DomainError(f"{name} must be below 2^63; got {getattr(self, name)!r}.")
+        for name in ("learning_rate", "checkpoint_minutes"):
+            self._keep(name, self._number(name))
+            if getattr(self, name) <= 0:
+                raise DomainError(f"{name} must be positive; got {getattr(self, name)!r}.")
+        self._keep("weight_decay", self._number("weight_decay"))
+        if self.weight_decay < 0:
+            raise DomainError(f"weight_decay must not be negative; got {self.weight_decay!r}.")
         if self.schedule not in SCHEDULES:
             raise unknown_name("schedule", self.schedule, SCHEDULES)
+        self._keep("averaging", self._number("averaging"))
         if not 0 <= self.averaging < 1:
             raise DomainError(f"averaging must lie in [0, 1); got {self.averaging!r}.")
+        self._keep("validation_fraction", self._number("validation_fraction"))
         if not 0 < self.validation_fraction < 1:
             raise DomainError(
                 f"validation_fraction must lie between 0 and 1; got {self.validation_fraction!r}."
             )
+        for name in ("symmetries", "scale_inputs"):
+            self._keep(name, require_flag(getattr(self, name), name))
+        if self.min_epochs is not None and self.min_epochs > self.max_epochs:
+            raise DomainError(
+                f"min_epochs={self.min_epochs} cannot be had with max_epochs={self.max_epochs}. "
+                "Raise max_epochs, or lower min_epochs."
+            )
+
+    def _number(self, name: str) -> float:
+        value = as_number(getattr(self, name), name)
+        if not math.isfinite(value):
+            raise DomainError(f"{name} must be finite; got {value!r}.")
+        return value
+
+    def _keep(self, name: str, value: Any) -> None:
+        object.__setattr__(self, name, value)
 
     @classmethod
     def paper(cls, case: str, **changes: Any) -> TrainConfig:
         """The paper's settings for "sis", "gaussian" or "student-t": inputs are not scaled."""
-        if case not in PAPER_LEARNING_RATES:
+        if not isinstance(case, str) or case not in PAPER_LEARNING_RATES:
             raise unknown_name("case of the paper", case, PAPER_LEARNING_RATES)
         settings = {"learning_rate": PAPER_LEARNING_RATES[case], "scale_inputs": False}
         return cls(**{**settings, **changes})
@@ -96,7 +120,7 @@ class TrainConfig:
     def epochs_at_least(self, n: int) -> int:
         """min_epochs, or the paper's for n rows, between its sizes in proportion to log n."""
         if self.min_epochs is not None:
-            return min(self.min_epochs, self.max_epochs)
+            return self.min_epochs
         sizes, epochs = zip(*MINIMUM_EPOCHS, strict=True)
         found = round(float(np.interp(math.log(n), np.log(sizes), epochs)))
         return min(found, self.max_epochs)

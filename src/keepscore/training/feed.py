@@ -11,6 +11,7 @@ while the device works on the current ones. Both ways compute the same numbers.
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,6 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from keepscore.checks import require_finite
+from keepscore.data.dataset import fingerprint_of
 from keepscore.errors import DomainError, MissingError, ShapeError
 from keepscore.training.epoch import Plan, Tables
 
@@ -207,15 +209,37 @@ def x_sample(rows: Rows, most: int = 10_000) -> NDArray[Any]:
 
 
 def fingerprint(rows: Rows) -> dict[str, Any]:
-    """What a run remembers of its data, to notice another data set when it is resumed."""
-    some = np.unique(np.linspace(0, len(rows) - 1, 64).astype(np.int64))
-    x, _ = rows.fetch(some)
+    """What a run remembers of its data: any change of what is trained on changes this.
+
+    A `Dataset` fingerprints itself (rows, space, kind of score, structure, symmetries), and one on
+    disk compares its bytes with their checksums on the way. Anything else is hashed here.
+    """
+    data = rows.data
+    own = data.fingerprint() if hasattr(data, "fingerprint") else _hashed(data)
     return {
         "rows": len(rows),
-        "x_shape": [int(s) for s in rows.data.x.shape[1:]],
-        "theta_sum": float(rows.theta.sum(dtype=np.float64)),
-        "x_sum": float(x.sum(dtype=np.float64)),
+        "x_shape": [int(side) for side in data.x.shape[1:]],
+        "chosen": None if rows.index is None else _digest(rows.index.tobytes()),
+        "sha256": str(own),
     }
+
+
+def _hashed(data: Any) -> str:
+    """The fingerprint of a data set that is not a `Dataset`."""
+    arrays = {"theta": data.theta, "x": data.x}
+    if data.score is not None:
+        arrays["score"] = data.score
+    declared = {
+        "space": data.space.to_dict(),
+        "score_kind": getattr(data, "score_kind", None),
+        "structure": getattr(data, "structure", None),
+        "symmetries": [s.to_dict() for s in getattr(data, "symmetries", ())],
+    }
+    return fingerprint_of(arrays, declared)
+
+
+def _digest(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()
 
 
 def _compact(x: NDArray[Any]) -> NDArray[Any]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from threading import Event
 from typing import Any
@@ -21,12 +21,13 @@ import numpy as np
 from keepscore.checks import Floats
 from keepscore.errors import TrainingError
 from keepscore.training import history
-from keepscore.training.checkpoint import Position, write_checkpoint
+from keepscore.training.checkpoint import write_checkpoint
 from keepscore.training.config import TrainConfig
 from keepscore.training.epoch import Run, Tables
 from keepscore.training.feed import Epoch, Feed
 from keepscore.training.interruption import EXIT_CODE, Interrupted, termination
 from keepscore.training.optimizer import weights_to_keep
+from keepscore.training.position import Extent, Position
 from keepscore.training.step import Member
 
 SECONDS_A_CALL = 1.0
@@ -56,11 +57,18 @@ class Engine:
     uses_scores: bool
     settings: dict[str, Any]
     folder: Path | None
+    machine: dict[str, Any] = field(default_factory=dict)
     monitor: Callable[[Any], Floats] | None = None
 
     @property
     def min_epochs(self) -> int:
         return self.config.epochs_at_least(len(self.feed.rows))
+
+    @property
+    def extent(self) -> Extent:
+        """What a position of this run can be."""
+        feed = self.feed
+        return Extent(feed.members, feed.rows.theta.shape[1], feed.steps, self.expected_epochs)
 
     def with_rows(self, gathered: tuple[Any, Any] | None) -> Tables:
         """The tables a plan's rows lie in: all rows, or those gathered for it."""
@@ -87,7 +95,14 @@ class Progress:
 
     def save(self, engine: Engine) -> None:
         if engine.folder is not None:
-            write_checkpoint(engine.folder, self.member, self.best, self.position, engine.settings)
+            write_checkpoint(
+                engine.folder,
+                self.member,
+                self.best,
+                self.position,
+                engine.settings,
+                engine.machine,
+            )
         self.saved_at = time.monotonic()
 
 

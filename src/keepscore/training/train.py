@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import warnings
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,16 +15,25 @@ import jax.numpy as jnp
 import numpy as np
 
 from keepscore import networks
-from keepscore.checks import require_count
-from keepscore.errors import DomainError, DtypeError, KeepscoreError, KeepscoreWarning, ShapeError
-from keepscore.files import make_folder
+from keepscore.checks import require_count, require_flag
+from keepscore.errors import (
+    DomainError,
+    DtypeError,
+    KeepscoreError,
+    KeepscoreWarning,
+    ShapeError,
+    StorageError,
+)
+from keepscore.files import as_plain, make_folder, remove_leftovers
+from keepscore.locks import only_writer
 from keepscore.losses import ASA, BCE, Loss, Perturbation, loss_to_dict, search_epsilon
 from keepscore.losses.score import TOLERANCE
 from keepscore.models import build
+from keepscore.networks.tensors import digest_of, to_tensors
 from keepscore.surrogate import NAME as SURROGATE
 from keepscore.surrogate import Surrogate, load
 from keepscore.training import history
-from keepscore.training.checkpoint import Position, read_checkpoint
+from keepscore.training.checkpoint import read_checkpoint, remove_checkpoints, same_settings
 from keepscore.training.config import FREE_SETTINGS, TrainConfig
 from keepscore.training.devices import placement
 from keepscore.training.epoch import runner, symmetry_maps
@@ -37,7 +47,9 @@ from keepscore.training.feed import (
     x_sample,
 )
 from keepscore.training.loop import Diverged, Engine, Progress, fit
+from keepscore.training.machine import machine, warn_of_another
 from keepscore.training.optimizer import optimizer as make_optimizer
+from keepscore.training.position import Position
 from keepscore.training.step import objective, start
 from keepscore.training.validation import validator
 
@@ -65,7 +77,9 @@ def train(
     loss: BCE(), ASA() (the paper's) or ASA.recommended() (default); ASA needs scores. config: a
     `TrainConfig`.
     path: folder for checkpoints, history and the surrogate. A run found there is continued exactly
-    where it was (or its result returned if it had finished), unless resume=False.
+    where it was (or its result returned if it had finished): with other data, settings or another
+    network that is an error. resume=False starts anew; the run and the surrogate that were there
+    are then removed before the first step. One process at a time trains in a folder.
     progress: show a bar; by default only on a terminal. monitor: pairs from `ks.simulate` whose BCE
     is written to the history after each epoch ("monitor_bce"); it decides nothing.
 
@@ -73,50 +87,120 @@ def train(
     """
     loss = ASA.recommended() if loss is None else loss
     config = TrainConfig() if config is None else config
-    _require_kinds(loss, config)
+    _require_kinds(loss, config, resume)
     rows, held = _rows(data, validation, loss, config)
-    built, weights, rest = _networks(network, rows, data, config)
+    watched = None if monitor is None else _monitored(monitor, data, config)
     folder = None if path is None else make_folder(path)
-    settings = {
+    with nullcontext() if folder is None else only_writer(folder, "training"):
+        built, weights, rest = _networks(network, rows, data, config)
+        settings = _settings(loss, config, built, weights, rows, held, data)
+        engine, state, found = _engine(rows, held, weights, rest, loss, config, settings, folder)
+        if watched is not None:
+            watch = validator(rest, watched, config.seed, config.members, engine.place)
+            engine = replace(engine, monitor=watch)
+        begun = Progress(state, weights, Position())
+
+        def surrogate() -> Surrogate:
+            return _surrogate(built, begun, data, settings)
+
+        surrogate().require_savable()  # now, not after hours of training
+        if folder is not None:
+            remove_leftovers(folder)
+            if not resume:
+                _forget(folder)
+            elif (earlier := _earlier(engine, state, weights)) is not None:
+                begun = earlier
+                if begun.position.finished and (kept := _kept(folder, settings, built)) is not None:
+                    return kept
+        if not begun.position.records:
+            begun.position.records.append(_first_record(engine, built, found))
+        try:
+            fit(engine, begun, progress)
+        except Diverged as error:
+            error.surrogate = surrogate() if begun.position.best_epoch else None
+            raise
+        result = surrogate()
+        if folder is not None:
+            result.save(folder)
+        return result
+
+
+def _settings(
+    loss: Loss, config: TrainConfig, built: Any, weights: Any, rows: Rows, held: Rows, data: Any
+) -> dict[str, Any]:
+    """All that the result of a run depends on, as plain data: a run is continued, and its result
+    returned, only where all of it is the same."""
+    x_shape, d = data.x.shape[1:], data.space.d
+    start = {**to_tensors(weights, "weights"), **to_tensors(networks.split(built)[1], "rest")}
+    network = networks.describe(built, x_shape, d)
+    # The weights it starts from, and constants in it: its own, a graph's, the scale of x.
+    network["start"] = digest_of(start)
+    if network["family"] == "user":
+        network["computation"] = networks.computation(built, x_shape, d)
+    content = {
         "config": {k: v for k, v in config.to_dict().items() if k not in FREE_SETTINGS},
         "loss": loss_to_dict(loss),
-        "network": networks.describe(built, data.x.shape[1:], data.space.d),
+        "network": network,
         "data": fingerprint(rows),
         "validation": fingerprint(held),
     }
-    engine, state, found = _engine(rows, held, weights, rest, loss, config, settings, folder)
-    if monitor is not None:
-        watched = open_rows(monitor, None, False, config.memory_budget)
-        require_same_kind(monitor, data, "Monitored")
-        engine = replace(
-            engine, monitor=validator(rest, watched, config.seed, config.members, engine.place)
-        )
-    begun = Progress(state, weights, Position())
-    if folder is not None and resume:
-        earlier = read_checkpoint(folder, state, weights, settings)
-        begun = begun if earlier is None else Progress(*earlier)
-        if begun.position.finished and (folder / SURROGATE).exists():
-            # As it was saved, with a calibration it may have been given since.
-            inner = built.network if isinstance(built, networks.Scaled) else built
-            return load(folder, network=inner)
-    if not begun.position.records:
-        begun.position.records.append(_first_record(engine, built, found))
+    return as_plain(Path("settings"), "settings", 1, content)
 
-    def surrogate() -> Surrogate:
-        return _surrogate(built, begun, data, settings)
 
+def _earlier(engine: Engine, state: Any, weights: Any) -> Progress | None:
+    """What an earlier run with these settings left in the folder; a record is added if it goes on
+    elsewhere than it began."""
+    assert engine.folder is not None
+    found = read_checkpoint(engine.folder, state, weights, engine.settings, engine.extent)
+    if found is None:
+        return None
+    position = found.position
+    if not position.finished and warn_of_another(engine.machine, found.machine, stacklevel=3):
+        record = {"event": "resume", "after_epochs": position.epoch, "machine": engine.machine}
+        position.records.append(record)
+    return Progress(found.state, found.best, position)
+
+
+def _kept(folder: Path, settings: dict[str, Any], built: Any) -> Surrogate | None:
+    """The surrogate saved in the folder, if it is that of a run with these settings.
+
+    As it was saved, with a calibration it may have been given since. None if there is none, it is
+    damaged, or it came from another run: then it is made again from the checkpoint.
+    """
+    if not (folder / SURROGATE).exists():
+        return None
+    inner = built.network if isinstance(built, networks.Scaled) else built
     try:
-        fit(engine, begun, progress)
-    except Diverged as error:
-        error.surrogate = surrogate() if begun.position.best_epoch else None
-        raise
-    result = surrogate()
-    if folder is not None:
-        result.save(folder)
-    return result
+        kept = load(folder, network=inner)
+    except KeepscoreError as error:
+        warnings.warn(
+            f"The surrogate saved in {folder} cannot be used ({str(error).rstrip('.')}); it is "
+            "made again from the run's checkpoint.",
+            KeepscoreWarning,
+            stacklevel=3,
+        )
+        return None
+    return kept if same_settings(settings, kept.provenance.get("training")) else None
 
 
-def _require_kinds(loss: Any, config: Any) -> None:
+def _forget(folder: Path) -> None:
+    """A fresh start: no earlier run or result is left that could be taken for this one's."""
+    for file in (folder / SURROGATE, folder / history.NAME):
+        try:
+            file.unlink(missing_ok=True)
+        except OSError as error:
+            raise StorageError(f"Cannot remove {file}: {error.strerror}.") from error
+    remove_checkpoints(folder)
+
+
+def _monitored(monitor: Any, data: Any, config: TrainConfig) -> Rows:
+    rows = open_rows(monitor, None, False, config.memory_budget)
+    require_same_kind(monitor, data, "Monitored")
+    return rows
+
+
+def _require_kinds(loss: Any, config: Any, resume: Any) -> None:
+    require_flag(resume, "resume")
     if not isinstance(loss, (ASA, BCE)):
         raise DtypeError(f"loss must be ks.ASA() or ks.BCE(); got {loss!r}.")
     if not isinstance(config, TrainConfig):
@@ -144,7 +228,7 @@ def _contacts(data: Any) -> Any:
     """Who meets whom, (K, K), if the data were simulated by a model of people on a graph."""
     try:
         model = build(data.provenance["model"])
-    except (KeyError, KeepscoreError):  # no description, or a model of the user's own
+    except (KeyError, TypeError, KeepscoreError):  # no description, or a model of the user's own
         return None
     return getattr(model, "weights", None)
 
@@ -213,7 +297,7 @@ def _engine(
     validate = validator(rest, held, config.seed, config.members, place)
     engine = Engine(
         feed, resident_tables(rows, place), run, validate, place, config,
-        loss.uses_scores, settings, folder,
+        loss.uses_scores, settings, folder, machine(),
     )  # fmt: skip
     return engine, jax.tree.map(place, state), found
 
@@ -249,6 +333,7 @@ def _first_record(engine: Engine, built: Any, found: Perturbation | None) -> dic
         "event": "start",
         "settings": engine.settings,
         "versions": history.versions(),
+        "machine": engine.machine,
         "weights": networks.count_weights(built),
         "rows": len(engine.feed.rows),
         "steps_per_epoch": engine.feed.steps,
