@@ -6,12 +6,12 @@ from typing import Annotated
 
 import typer
 
-from keepscore.cli.settings import Config, Json, ModelSettings, Seed, find_model, show
+from keepscore.cli.settings import Config, Json, ModelName, ModelSettings, Seed, find_model, show
 from keepscore.models.laws import check_model as run_laws
 
 
 def check_model(
-    model: Annotated[str, typer.Argument(help="Model name, or package.module:object.")],
+    model: ModelName,
     draws: Annotated[int, typer.Option(help="Simulations at each of three points.")] = 1000,
     seed: Seed = 0,
     settings: ModelSettings = None,
