@@ -20,7 +20,14 @@ def check_model(
 ) -> None:
     """Run the laws every model must obey, and print a table; exit code 1 if one is broken.
 
-    Example: keepscore check-model sis --draws 2000
+    Laws that need something the model does not have, such as a likelihood, are listed as not
+    checked; they do not change the exit code.
+
+    Examples:
+
+      keepscore check-model sis --draws 2000
+
+      keepscore check-model my_model.py:model
     """
     report = run_laws(find_model(model, settings), draws=draws, seed=seed, show=False)
     show(report.to_dict(), str(report), json)

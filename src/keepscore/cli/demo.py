@@ -119,6 +119,7 @@ def demo(
     result: dict[str, Any] = {
         "report": str(page),
         "laws_hold": report.passed,
+        "laws": report.summary,
         "scorecards": {name: card.to_dict() for name, card in cards.items()},
         "seconds": time.perf_counter() - began,
     }
@@ -205,15 +206,14 @@ def _posterior_by_nuts(method: str, like: Any, seed: int) -> list[Any]:
 
     names = list(like.space.names)
     draws = posterior(like, seed=seed)
-    found = worth(draws, names)
+    found, diverging = worth(draws, names), int(draws["posterior"].attrs["divergences"])
     rows = []
     for name in names:
         values = np.asarray(draws["posterior"][name]).ravel()
         low, high = np.quantile(values, [0.025, 0.975])
         moments = (float(values.mean()), float(values.std()), float(low), float(high))
-        rows.append(
-            PosteriorRow(name, method, *moments, r_hat=found[name].rhat, ess=found[name].ess)
-        )
+        r_hat, size = found[name]
+        rows.append(PosteriorRow(name, method, *moments, 0.95, r_hat, size, diverging))
     return rows
 
 
