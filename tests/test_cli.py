@@ -8,9 +8,11 @@ import subprocess
 import sys
 import time
 import warnings
+from dataclasses import replace
 
 import numpy as np
 import pytest
+from likelihoods import FastToy, toy_groups
 from scipy import stats
 
 import keepscore as ks
@@ -71,7 +73,10 @@ def test_infer_gives_estimates_intervals_tests_a_picture_and_json(session):
     for row in result["parameters"]:
         assert row["interval"][0] <= row["estimate"] <= row["interval"][1]
         assert row["interval"][0] < row["interval"][1]
-    assert 0 <= result["tests"][0]["p_value"] <= 1
+    (test,) = result["tests"]
+    assert 0 <= test["p_value"] <= 1
+    assert test["p_value_kind"] == "chi-square"
+    assert test["calibrated_p_value"] is None
     assert "no calibration" in result["notes"][0]
     assert (session / "answer" / "surface.png").read_bytes().startswith(b"\x89PNG")
     assert json.loads((session / "answer" / "inference.json").read_text()) == result
@@ -82,8 +87,14 @@ def test_infer_gives_estimates_intervals_tests_a_picture_and_json(session):
 
 def test_calibrate_is_kept_and_used(session):
     run("calibrate", "asa", "--model", "mine:toy", "-n", "300", "--group-size", "10", cwd=session)
-    result = json.loads(run("infer", "asa", "xs.npy", "--json", cwd=session).stdout)
+    words = ("infer", "asa", "xs.npy", "--test", "mean=0.2")
+    result = json.loads(run(*words, "--json", cwd=session).stdout)
     assert result["method"] == "calibrated"
+    (test,) = result["tests"]
+    assert 0 < test["calibrated_p_value"] <= 1
+    assert test["calibration"] == "of the joint set: conservative"
+    said = run(*words, cwd=session).stdout
+    assert f"chi-square p = {test['p_value']:.3g}, calibrated p =" in said
 
 
 def test_evaluate_and_report(session):
@@ -114,9 +125,11 @@ def test_shares_of_a_job_array(session):
 
 def test_check_model(session):
     done = run("check-model", "mine:toy", "--draws", "100", cwd=session)
-    assert "all laws hold" in done.stdout
+    assert "no law broken, 5 of 6 laws checked; not checked: score = autodiff" in done.stdout
     verdict = run("check-model", "mine:toy", "--draws", "100", "--json", cwd=session)
-    assert json.loads(verdict.stdout)["passed"] is True
+    verdict = json.loads(verdict.stdout)
+    assert verdict["passed"] is True
+    assert verdict["not_checked"] == ["score = autodiff"]
 
 
 def test_help_has_examples(monkeypatch, capsys):
@@ -206,6 +219,67 @@ def test_the_picture_of_an_inference_says_what_it_shows(d, tmp_path, monkeypatch
         low, high = 0.2 + np.array([-1, 1]) * np.sqrt(stats.chi2.ppf(0.9, 1) / 40)
         box = ax.patches[0].get_extents().transformed(ax.transData.inverted())
         assert (box.x0, box.x1) == pytest.approx((low, high), abs=0.01)
+
+
+def test_a_calibrated_test_agrees_with_the_calibrated_interval():
+    """At the ends of the printed projection interval the calibrated p-value is one minus the level,
+    within the grid of the set; inside it is larger, outside smaller."""
+    _, _, x = toy_groups(1, n=5, seed=41, theta=[0.1, 0.2])
+    calibration = ks.calibrate(FastToy(), FastToy(), group_size=5, n=600, seed=1)
+    like = replace(FastToy().given(x[0]), calibration=calibration.to_dict())
+    intervals = ks.confidence_set(like, 0.8, method="calibrated").intervals
+    for k, name in enumerate(like.space.names):
+        low, high = intervals.raw[k]
+        assert not intervals.at_boundary[k].any()
+
+        def p(value, name=name):
+            found = infer._test(like, like.space, f"{name}={value}")
+            assert found["calibration"] == "of the joint set: conservative"
+            return found["calibrated_p_value"]
+
+        assert p(low) == pytest.approx(0.2, abs=0.04)
+        assert p(high) == pytest.approx(0.2, abs=0.04)
+        assert p((low + high) / 2) > 0.3
+        assert p(high + 0.2 * (high - low)) < 0.15
+
+
+def test_a_test_says_which_p_values_it_prints():
+    like = quadratic_likelihood(ks.Space([ks.Parameter("rate", -1, 1, "log")]), [0.2], 40.0)
+    plain = infer._test(like, like.space, "rate=1")
+    assert plain["calibrated_p_value"] is None
+    assert infer._calibrated_words(plain) == "not calibrated"
+    of_all = calibration_of(like)
+    own = infer._test(replace(like, calibration=of_all), like.space, "rate=1")
+    assert own["calibration"] == "of this statistic"  # one parameter: the joint test is the test
+    assert f"calibrated p = {own['calibrated_p_value']:.3g}" in infer._calibrated_words(own)
+    other_size = replace(like, calibration=of_all, group_size=7)
+    assert infer._test(other_size, like.space, "rate=1")["calibrated_p_value"] is None
+
+
+def calibration_of(like):
+    """A calibration whose null distribution is close to chi-square, for groups of one."""
+
+    class Source:
+        space = like.space
+
+        def given(self, xs):
+            at = np.asarray(xs)[:, 0]
+
+            def pairs(theta, group):
+                return -20 * (theta[:, 0] - at[group, 0]) ** 2
+
+            def pairs_gradient(theta, group):
+                return pairs(theta, group), -40 * (theta - at[group])
+
+            def surface(theta):
+                return -20 * (theta[None, :, 0] - at) ** 2
+
+            return Likelihood(like.space, len(at), 1, pairs, pairs_gradient, surface)
+
+        def simulate(self, theta, rng):
+            return theta + rng.standard_normal(theta.shape) / np.sqrt(40)
+
+    return ks.calibrate(Source(), Source(), group_size=1, n=300).to_dict()
 
 
 def quadratic_likelihood(space, at, sharp):

@@ -13,7 +13,7 @@ from toys import GaussianToy
 
 import keepscore as ks
 from keepscore.models.base import Symmetry
-from keepscore.models.laws import studentised
+from keepscore.models.laws import Finding, LawReport, studentised
 
 TOY = GaussianToy()
 
@@ -121,6 +121,54 @@ def test_the_report_prints_and_is_json(capsys):
     assert "E[score] = 0" in printed
     assert "threshold" in printed
     assert json.loads(json.dumps(report.to_dict(), allow_nan=False))["passed"] is True
+
+
+def simulator_only(**more):
+    return ks.models.from_functions(TOY.space, TOY.x_shape, simulate=TOY.simulate, **more)
+
+
+EXPECTATIONS = ("E[score] = 0", "E[p(x|t1)/p(x|t0)] = 1", "Cov[score] = -E[Hessian]")
+SCORES = ("score = central differences", "score = autodiff")
+
+
+def test_laws_that_were_not_checked_are_not_said_to_hold(capsys):
+    """Only a simulator: one law of six can be checked, and the first line says so."""
+    report = ks.check_model(simulator_only(), draws=50)
+    assert report.passed
+    assert report.held == ("shapes and determinism",)
+    assert report.not_checked == (*SCORES, *EXPECTATIONS)
+    first = capsys.readouterr().out.splitlines()[0]
+    assert first.endswith(
+        "no law broken, 1 of 6 laws checked; not checked: " + ", ".join((*SCORES, *EXPECTATIONS))
+    )
+    told = report.to_dict()
+    assert told["not_checked"] == list(report.not_checked)
+    assert told["summary"] in first
+
+
+def test_a_joint_score_alone_leaves_the_laws_of_the_likelihood_open():
+    def with_joint(theta, rng):
+        x = TOY.simulate(theta, rng)
+        return x, TOY.score(theta, x)
+
+    report = ks.check_model(simulator_only(simulate_with_joint_score=with_joint), 50, show=False)
+    assert report.held == ("shapes and determinism", "E[joint score] = 0")
+    assert set(report.not_checked) == {*SCORES, *EXPECTATIONS, "E[joint score | x] = score"}
+
+
+def test_the_summary_counts_what_was_checked():
+    def summary(*verdicts):
+        laws = (Finding(f"law {k}", np.inf, 1.0, v) for k, v in enumerate(verdicts, start=1))
+        report = LawReport("toy", tuple(laws))
+        json.dumps(report.to_dict(), allow_nan=False)  # an infinite statistic is no obstacle
+        return report.summary
+
+    assert summary("holds", "holds") == "all 2 laws hold"
+    assert summary("holds", "BROKEN") == "BROKEN: law 2; 2 of 2 laws checked"
+    assert (
+        summary("BROKEN", "not checked") == "BROKEN: law 1; 1 of 2 laws checked; not checked: law 2"
+    )
+    assert "hold" not in summary("holds", "not checked").replace("holds", "")
 
 
 def test_skewness_correction_keeps_the_false_alarm_rate():

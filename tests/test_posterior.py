@@ -1,6 +1,7 @@
 """NUTS against grid integration, for likelihoods traced by JAX and called from it; warnings."""
 
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -8,7 +9,9 @@ from likelihoods import FastToy, toy_groups
 
 import keepscore as ks
 from keepscore.errors import DomainError, DtypeError, KeepscoreWarning
+from keepscore.inference import draws as draws_file
 from keepscore.inference import select
+from keepscore.inference.draws import as_arviz, effective_sizes, worth
 from keepscore.inference.nuts import LARGEST_DEPTH, Settings, sample
 from keepscore.inference.posterior import _to_arviz
 from keepscore.inference.start import maximise
@@ -92,6 +95,41 @@ def test_poor_draws_are_shouted_about():
         _to_arviz(like, fine, calm | {"diverging": ~calm["diverging"]}, 0, "none")
     with pytest.warns(KeepscoreWarning, match="100% of the trajectories were cut"):
         _to_arviz(like, fine, calm | {"tree_depth": np.full((4, 500), LARGEST_DEPTH)}, 0, "none")
+
+
+def test_both_generations_of_arviz_are_asked_in_their_own_way(monkeypatch):
+    """0.x: groups as keywords. 1.x: one mapping, and still a name InferenceData."""
+    groups = {"posterior": {"a": np.zeros((2, 5))}, "sample_stats": {"b": np.ones((2, 5))}}
+
+    def old(posterior=None, *, sample_stats=None, **kwargs):
+        return {"posterior": posterior, "sample_stats": sample_stats}
+
+    def new(data, *, name=None, **kwargs):
+        return data
+
+    for from_dict in (old, new):
+        stand_in = SimpleNamespace(from_dict=from_dict, InferenceData=object)
+        monkeypatch.setattr(draws_file, "_arviz", lambda stand_in=stand_in: stand_in)
+        assert as_arviz(groups) == groups
+
+
+def test_what_arviz_finds_of_known_draws():
+    rng = np.random.default_rng(0)
+    good, apart = rng.standard_normal((2, 4, 500))
+    apart = apart + np.arange(4)[:, None]
+    draws = as_arviz({"posterior": {"good": good, "apart": apart}})
+    found = worth(draws, ["good", "apart"])
+    assert abs(found["good"].rhat - 1) < 0.01
+    assert found["good"].ess > 1000
+    assert found["apart"].rhat > 1.5
+    assert found["apart"].ess < 50
+    np.testing.assert_array_equal(draws["posterior"]["good"], good)
+    # Two data sets, four chains, 500 draws, two parameters.
+    chains = np.stack([np.stack([good, apart], -1), np.stack([apart, good], -1)])
+    sizes = effective_sizes(chains)
+    assert sizes.shape == (2, 2)
+    np.testing.assert_allclose(sizes[0], sizes[1, ::-1])
+    np.testing.assert_allclose(sizes[0], [found["good"].ess, found["apart"].ess])
 
 
 def test_trajectories_end_on_a_ridge_too_narrow_for_them():

@@ -10,6 +10,8 @@ import itertools
 import json
 import math
 import re
+import types
+import typing
 from html.parser import HTMLParser
 
 import numpy as np
@@ -17,6 +19,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from markupsafe import escape
+from numpy.typing import NDArray
 from report_sample import HOSTILE, curve, hostile, sample, three_parameters
 from toys import GaussianToy
 
@@ -50,6 +53,7 @@ from keepscore.report import (
     warnings_for,
     write,
 )
+from keepscore.report.codec import decode
 from keepscore.report.notices import wilks_cut
 from keepscore.report.page import best_methods, json_for_script
 from keepscore.report.svg import log_ticks, png, ticks
@@ -73,6 +77,22 @@ def test_content_survives_json(content):
     back = ReportContent.from_dict(json.loads(text))
     assert back.to_dict() == content.to_dict()
     assert build(back) == build(content)
+
+
+def test_arrays_are_known_by_their_hint_in_every_numpy():
+    """Up to NumPy 2.4 NDArray[...] is np.ndarray[...]; from 2.5 on a lazy alias that holds it."""
+
+    class Alias:
+        __value__ = np.ndarray[typing.Any, np.dtype[typing.Any]]
+
+    for kind in (NDArray[np.float64], types.GenericAlias(Alias(), (np.float64,))):
+        for hint in (kind, types.GenericAlias(tuple, (kind, ...)), typing.Optional[kind]):  # noqa: UP045
+            value = [[1.0, 2.0]] if typing.get_origin(hint) is tuple else [1.0, 2.0]
+            found = decode(hint, value, "place")
+            found = found[0] if isinstance(found, tuple) else found
+            np.testing.assert_array_equal(found, [1.0, 2.0])
+        with pytest.raises(FormatError, match="place must be a list of numbers"):
+            decode(kind, "text", "place")
 
 
 def test_values_that_json_lacks_survive():
@@ -161,7 +181,7 @@ def test_results_of_the_package_become_records():
 def test_scorecards_become_rows_and_coverage():
     def inferences(covered):
         empty = np.zeros((4, 5))
-        return Inferences(np.zeros((4, 5, 2)), empty, empty, np.full((4, 5), covered), 0, 0)
+        return Inferences(np.zeros((4, 5, 2)), empty, empty, np.full((4, 5), covered), 3, 0)
 
     def card(bce, coverage):
         one = Measured(bce, 0.01)
@@ -180,6 +200,7 @@ def test_scorecards_become_rows_and_coverage():
     assert not any("overage" in row.metric for row in rows)
     assert not any(row.metric.islower() for row in rows)  # every metric has its words
     assert coverage[0].groups == 20
+    assert coverage[0].cut == {"ASA": 3, "BCE": 3, "exact": 3}
     assert list(coverage[0].values) == ["ASA", "BCE", "exact"]
     content = ReportContent("t", scorecard=rows, coverage=coverage)
     assert "80.0% ± 1.0 of the time with BCE" in texts(content, "serious")
@@ -253,17 +274,84 @@ def test_boundary_and_chains_are_said():
     assert "divergent" in texts(row(divergences=3), "caution")
 
 
-def test_a_set_that_leaves_the_grid_is_said():
-    axis = Axis("a", np.linspace(-1, 1, 21))
+def ridges(peaks: dict[str, dict[str, float]], **more) -> ReportContent:
+    """Quadratic surfaces over [-1, 1]: by group and method, where the maximum is."""
+    axis = Axis("a", np.linspace(-1, 1, 201))
 
-    def at(centre):
-        values = -40 * (axis.values - centre) ** 2
+    def surface(method: str, at: float) -> Surface:
+        values = -100 * (axis.values - at) ** 2
+        return Surface(method, values - values.max(), (min(at, 1.0),))
+
+    groups = tuple(
+        Group(name, tuple(surface(m, at) for m, at in places.items()))
+        for name, places in peaks.items()
+    )
+    return ReportContent("t", surfaces=Surfaces((axis,), groups), **more)
+
+
+def first_box(content: ReportContent) -> str:
+    """The text of the page up to its findings: notices, or that there are none."""
+    page = build(content)
+    return page[page.index('<main id="main"') : page.index("<nav", page.index('<main id="main"'))]
+
+
+def test_sets_cut_off_and_maxima_on_the_edge_stand_in_the_first_box():
+    everywhere = {"ASA": 1.2, "exact": 1.1}
+    content = ridges(
+        {"site 1": {"ASA": 0.0, "exact": 0.1}, "site 2": {"ASA": 0.9, "exact": 0.0},
+         "site 3": everywhere},
+    )  # fmt: skip
+    box = first_box(content)
+    assert "Nothing to warn about" not in box
+    assert "largest on the edge of the parameter box in site 3 (every method)" in box
+    assert "95% set reaches the edge of the parameter box in site 2 (ASA) and site 3" in box
+    assert "site 1" not in box
+    # Without an estimate the grid's own largest value speaks.
+    bare = content.surfaces.groups[2].surfaces[0]
+    group = Group("site 3", (dataclasses.replace(bare, mle=None),))
+    alone = dataclasses.replace(
+        content, surfaces=dataclasses.replace(content.surfaces, groups=(group,))
+    )
+    assert "largest on the edge of the parameter box in site 3 (ASA)" in first_box(alone)
+    # What the table of estimates says already is not said again.
+    told = Interval("a", "ASA", 1.0, on_boundary=True, group="site 3")
+    again = ridges({"site 3": {"ASA": 1.2, "exact": 0.0}}, intervals=(told,))
+    assert "largest on the edge" not in texts(again)
+    assert "lies on the edge" in texts(again, "serious")
+
+
+def test_of_many_groups_some_are_named_and_the_rest_counted():
+    content = ridges({f"site {k}": {"ASA": 0.95} for k in range(9)})
+    assert "site 5 (ASA) and 3 more: the set shown there is cut off" in texts(content, "caution")
+
+
+def test_nothing_to_warn_about_lists_only_what_was_looked_at():
+    calm = {"site 1": {"ASA": 0.0}}
+    box = first_box(ridges(calm))
+    assert "Nothing to warn about" in box
+    assert "maximum lies on that edge, or whose set is cut off" in box
+    assert "estimates" not in box  # there is no table of estimates
+    by_grid = PosteriorRow("a", "exact", 0, 1, -1, 1)  # drawn by no chain
+    assert "chains" not in first_box(ridges(calm, posterior=(by_grid,)))
+    sampled = dataclasses.replace(by_grid, r_hat=1.0, ess=900.0)
+    box = first_box(ridges(calm, posterior=(by_grid, sampled)))
+    assert "chains that have not mixed" in box
+    assert "divergent" not in box
+    counted = dataclasses.replace(sampled, divergences=0)
+    assert "divergent transitions" in first_box(ridges(calm, posterior=(counted,)))
+
+
+def test_cut_test_sets_are_counted_in_the_first_box():
+    def covered(cut, groups=1000):
         return ReportContent(
-            "t", surfaces=Surfaces((axis,), (Group("g", (Surface("exact", values),)),))
+            "t", coverage=(Coverage(0.95, {"ASA": Estimate(0.95, 0.006)}, "Wilks", groups, cut),)
         )
 
-    assert "reaches the edge" in texts(at(0.9))
-    assert texts(at(0.0)) == ""
+    assert "cut off there: 12% with ASA" in texts(covered({"ASA": 120, "exact": 0}), "caution")
+    assert "0.5% with ASA and 1% with Exact" in texts(covered({"ASA": 5, "exact": 10}), "note")
+    assert texts(covered({"ASA": 0})) == ""
+    assert "test sets cut off by the box" in build(covered({"ASA": 0}))
+    assert "test sets cut off by the box" not in build(covered({}))
 
 
 def test_serious_comes_first_and_the_page_says_when_there_is_nothing(content):

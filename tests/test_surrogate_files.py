@@ -213,7 +213,7 @@ def test_a_surrogate_of_version_1_is_refused_in_plain_words(tmp_path):
         ks.load(tmp_path)
 
 
-GRAPH = {"family": "graph", "widths": {k: v for k, v in GRAPH_SIZES["10k"].items()}}
+GRAPH = {"family": "graph", "widths": dict(GRAPH_SIZES["10k"].items())}
 GRAPH["widths"]["natural"] = [56, 56]
 FIELD = {"modes": 4, "natural": [48, 48], "nodes": 256}
 BOMBS = {

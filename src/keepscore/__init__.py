@@ -1,6 +1,7 @@
 """keepscore: fast neural surrogates of expensive likelihoods, and statistics with them.
 
 Names are loaded when first used, so that `import keepscore` does not wait for JAX or matplotlib.
+Type checkers read the same names in `__init__.pyi`.
 """
 
 from __future__ import annotations

@@ -6,12 +6,12 @@ from typing import Annotated
 
 import typer
 
-from keepscore.cli.settings import Config, Json, ModelSettings, Seed, find_model, show
+from keepscore.cli.settings import Config, Json, ModelName, ModelSettings, Seed, find_model, show
 from keepscore.models.laws import check_model as run_laws
 
 
 def check_model(
-    model: Annotated[str, typer.Argument(help="Model name, or package.module:object.")],
+    model: ModelName,
     draws: Annotated[int, typer.Option(help="Simulations at each of three points.")] = 1000,
     seed: Seed = 0,
     settings: ModelSettings = None,
@@ -20,7 +20,14 @@ def check_model(
 ) -> None:
     """Run the laws every model must obey, and print a table; exit code 1 if one is broken.
 
-    Example: keepscore check-model sis --draws 2000
+    Laws that need something the model does not have, such as a likelihood, are listed as not
+    checked; they do not change the exit code.
+
+    Examples:
+
+      keepscore check-model sis --draws 2000
+
+      keepscore check-model my_model.py:model
     """
     report = run_laws(find_model(model, settings), draws=draws, seed=seed, show=False)
     show(report.to_dict(), str(report), json)

@@ -119,6 +119,7 @@ def demo(
     result: dict[str, Any] = {
         "report": str(page),
         "laws_hold": report.passed,
+        "laws": report.summary,
         "scorecards": {name: card.to_dict() for name, card in cards.items()},
         "seconds": time.perf_counter() - began,
     }
@@ -199,21 +200,20 @@ def _picture(surfaces: Any, path: Path) -> None:
 
 def _posterior_by_nuts(method: str, like: Any, seed: int) -> list[Any]:
     """Posterior of the raw parameters under a uniform prior, by NUTS on the surrogate."""
-    import arviz
-
     from keepscore.inference import posterior
+    from keepscore.inference.draws import worth
     from keepscore.report import PosteriorRow
 
     names = list(like.space.names)
     draws = posterior(like, seed=seed)
-    r_hats, sizes = arviz.rhat(draws, var_names=names), arviz.ess(draws, var_names=names)
+    found, diverging = worth(draws, names), int(draws["posterior"].attrs["divergences"])
     rows = []
     for name in names:
         values = np.asarray(draws["posterior"][name]).ravel()
         low, high = np.quantile(values, [0.025, 0.975])
         moments = (float(values.mean()), float(values.std()), float(low), float(high))
-        r_hat, size = float(r_hats[name]), float(sizes[name])
-        rows.append(PosteriorRow(name, method, *moments, r_hat=r_hat, ess=size))
+        r_hat, size = found[name]
+        rows.append(PosteriorRow(name, method, *moments, 0.95, r_hat, size, diverging))
     return rows
 
 

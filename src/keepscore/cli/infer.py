@@ -28,9 +28,12 @@ from keepscore.files import make_folder, write_json
 from keepscore.space import Space
 
 if TYPE_CHECKING:
+    from keepscore.inference.null import Calibration
     from keepscore.surrogate import Surrogate
 
 POINTS = 61  # a side of the picture's grid
+IMPOSSIBLE = 1e6  # a statistic that no calibration ever saw
+NUISANCE_POINTS = {2: 201, 3: 41}  # a side of the grid of parameters a test leaves free
 
 
 def infer(
@@ -55,8 +58,9 @@ def infer(
 ) -> None:
     """Estimate the parameters behind one group of iid observations.
 
-    Sets and tests are calibrated when the surrogate has a calibration for groups of this size
-    (see `keepscore calibrate`), and rest on Wilks' theorem otherwise; the output says which.
+    Intervals are calibrated when the surrogate has a calibration for groups of this size (see
+    `keepscore calibrate`), and rest on Wilks' theorem otherwise; the output says which. A test
+    always prints the chi-square p-value, and the calibrated one beside it where there is one.
 
     Example: keepscore infer runs/sis/asa outbreak.npy --test lambda=1 --out runs/sis/outbreak
     """
@@ -73,14 +77,14 @@ def infer(
         )
     _require_possible(surrogate, xs)
     folder = None if out is None else make_folder(out)
-    calibrated = _calibration_fits(surrogate.calibration, like.group_size)
+    calibrated = _joint_calibration(like) is not None
     notes = _notes(surrogate.calibration, calibrated, like.group_size)
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", KeepscoreWarning)
         estimate = mle(like)
         chosen = confidence_set(like, level, method="calibrated" if calibrated else "wilks")
         intervals, volume = chosen.intervals, float(chosen.volume)
-        tests = [_test(like, surrogate.space, text, calibrated) for text in test or []]
+        tests = [_test(like, surrogate.space, text) for text in test or []]
     notes += [str(w.message) for w in caught if issubclass(w.category, KeepscoreWarning)]
 
     result = {
@@ -124,8 +128,11 @@ def _require_possible(surrogate: Surrogate, xs: np.ndarray) -> None:
         return  # a model of one's own, or one without a likelihood: nobody to ask
 
 
-def _calibration_fits(calibration: Any, size: int) -> bool:
-    return calibration is not None and calibration.get("group_size") == size
+def _joint_calibration(like: Any) -> Calibration | None:
+    """The surrogate's calibration, if it is of all parameters together and for such groups."""
+    from keepscore.inference.null import find_calibration
+
+    return find_calibration(like, None, like.space.names, "base")
 
 
 def _notes(calibration: Any, calibrated: bool, size: int) -> list[str]:
@@ -137,12 +144,13 @@ def _notes(calibration: Any, calibrated: bool, size: int) -> list[str]:
             "on the surrogate's accuracy. `keepscore calibrate` removes that."
         ]
     return [
-        f"The calibration is for groups of {calibration.get('group_size')}, these are {size}: "
-        "intervals and p-values rest on Wilks' theorem instead."
+        f"The calibration is for groups of {calibration.get('group_size')} and "
+        f"{', '.join(map(str, calibration.get('parameters', ())))}; these are {size}: intervals "
+        "rest on Wilks' theorem instead."
     ]
 
 
-def _test(like: Any, space: Space, text: str, calibrated: bool) -> dict[str, Any]:
+def _test(like: Any, space: Space, text: str) -> dict[str, Any]:
     from keepscore.inference import lrt
 
     name, equals, value = text.partition("=")
@@ -156,13 +164,38 @@ def _test(like: Any, space: Space, text: str, calibrated: bool) -> dict[str, Any
     k = space.index(name)
     working = float(space.parameters[k].to_working(np.array(raw)))
     outcome = lrt(like, {name: working}, parameters=[name])
+    calibrated, how = outcome.calibrated_p_value, "of this statistic"
+    if calibrated is None and (joint := _joint_calibration(like)) is not None:
+        calibrated, how = _joint_p_value(like, joint, k, outcome), "of the joint set: conservative"
     return {
         "parameter": name,
         "value": raw,
         "statistic": float(outcome.statistic),
         "degrees_of_freedom": outcome.degrees_of_freedom,
         "p_value": float(outcome.p_value),
+        "p_value_kind": "chi-square",
+        "calibrated_p_value": None if calibrated is None else float(calibrated),
+        "calibration": None if calibrated is None else how,
     }
+
+
+def _joint_p_value(like: Any, calibration: Calibration, k: int, outcome: Any) -> float:
+    """The largest calibrated p-value among theta whose k-th entry has its null value.
+
+    It is above 1 - level where the projection of the calibrated set holds that value, so the test
+    and the printed interval agree. Looked for at the best theta under the null, and over a grid of
+    the other parameters where there are up to two.
+    """
+    space, points = like.space, [outcome.null[None]]
+    if space.d in NUISANCE_POINTS:
+        sides = [1 if j == k else NUISANCE_POINTS[space.d] for j in range(space.d)]
+        axes = [np.linspace(space.lower[j], space.upper[j], n) for j, n in enumerate(sides)]
+        axes[k] = outcome.null[k : k + 1]
+        points.append(np.stack([a.ravel() for a in np.meshgrid(*axes, indexing="ij")], axis=1))
+    theta = np.concatenate(points)
+    statistic = np.maximum(2 * (float(outcome.maximum.value[0]) - like(theta)), 0.0)
+    statistic = np.nan_to_num(statistic, nan=IMPOSSIBLE, posinf=IMPOSSIBLE)
+    return float(calibration.p_value(statistic, theta).max())
 
 
 def _text(result: dict[str, Any]) -> str:
@@ -184,9 +217,16 @@ def _text(result: dict[str, Any]) -> str:
     for test in result["tests"]:
         lines.append(
             f"test {test['parameter']} = {test['value']:g}: statistic {test['statistic']:.3f} on "
-            f"{test['degrees_of_freedom']} d.f., p = {test['p_value']:.3g}"
+            f"{test['degrees_of_freedom']} d.f., chi-square p = {test['p_value']:.3g}, "
+            + _calibrated_words(test)
         )
     return "\n".join(lines + [f"note: {note}" for note in result["notes"]])
+
+
+def _calibrated_words(test: dict[str, Any]) -> str:
+    if test["calibrated_p_value"] is None:
+        return "not calibrated"
+    return f"calibrated p = {test['calibrated_p_value']:.3g} ({test['calibration']})"
 
 
 def _number(value: float) -> float | None:

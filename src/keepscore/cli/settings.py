@@ -13,12 +13,9 @@ table that no command answers to, is an error with the nearest match.
 
 from __future__ import annotations
 
-import importlib
 import io
 import json
-import sys
 import tomllib
-import traceback
 import warnings
 from pathlib import Path
 from typing import Annotated, Any
@@ -27,6 +24,7 @@ import numpy as np
 import typer
 
 import keepscore
+from keepscore.cli.own_model import HELP, load_object, told
 from keepscore.errors import (
     DomainError,
     FormatError,
@@ -90,11 +88,16 @@ Config = Annotated[
     ),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON, nothing else.")]
+ModelName = Annotated[str, typer.Argument(help=HELP)]
 Seed = Annotated[int, typer.Option("--seed", help="Root of all randomness.", min=0)]
 TrainedRun = Annotated[Path, typer.Argument(help="Folder of a trained surrogate.")]
 TrainedModel = Annotated[
     str | None,
-    typer.Option("--model", help="The model; by default the built-in one it was trained on."),
+    typer.Option(
+        "--model",
+        help="The model, by name, package.module:object or file.py:object; by default the built-in "
+        "one it was trained on.",
+    ),
 ]
 CardSize = Annotated[
     str, typer.Option("--size", help="Scorecard: small (a minute), medium, or paper.")
@@ -106,57 +109,34 @@ ModelSettings = Annotated[
 
 
 def find_model(name: str, settings: list[str] | None = None) -> Model:
-    """A built-in model by name, or `package.module:object` (an instance, or what makes one)."""
+    """A built-in model by name, or one's own: `package.module:object` or `file.py:object`, where
+    the object is a model or what makes one."""
     arguments = dict(_setting(text) for text in settings or [])
     if ":" not in name:
         name = ALIASES.get(name, name)
         if name not in registered():
             raise unknown_name(
-                "model (or write package.module:object)", name, [*registered(), *ALIASES]
+                "model (or write package.module:object or file.py:object)",
+                name,
+                [*registered(), *ALIASES],
             )
         try:
             return build(name, **arguments)
         except TypeError as error:
             raise DomainError(f"Model {name!r} does not take these settings: {error}.") from None
-    module_name, _, attribute = name.partition(":")
-    sys.path.insert(0, "")  # a module in the current folder, as `python -m` would find it
-    try:
-        module = importlib.import_module(module_name)
-    except Exception as error:  # a user's own code: anything may come
-        raise DomainError(f"Cannot import {module_name!r} for the model: {_told(error)}.") from None
-    finally:
-        sys.path.remove("")
-    found = getattr(module, attribute, None)
-    if found is None:
-        raise DomainError(f"Module {module_name!r} has no object {attribute!r}.")
+    found = load_object(name)
     if not isinstance(found, Model) and callable(found):
         try:
             found = found(**arguments)
         except KeepscoreError:
             raise
         except Exception as error:
-            raise DomainError(f"{name} could not make its model: {_told(error)}.") from None
+            raise DomainError(f"{name} could not make its model: {told(error)}.") from None
     elif arguments:
         raise DomainError(f"{name} is a finished model; --set needs a class or a function.")
     if not isinstance(found, Model):
         raise DomainError(f"{name} is not a model: simulate, log_prob, score or space is missing.")
     return found
-
-
-def _told(error: Exception) -> str:
-    """Another's exception in a few words: its kind, its message, and the line it came from."""
-    if isinstance(error, ImportError):
-        return str(error)
-    place = (
-        f" ({Path(error.filename or '?').name}, line {error.lineno})"
-        if isinstance(error, SyntaxError)
-        else ""
-    )
-    frames = traceback.extract_tb(error.__traceback__)
-    if not place and frames:
-        place = f" ({Path(frames[-1].filename).name}, line {frames[-1].lineno})"
-    text = error.msg if isinstance(error, SyntaxError) else str(error)
-    return f"{type(error).__name__}: {text}{place}"
 
 
 def _setting(text: str) -> tuple[str, Any]:

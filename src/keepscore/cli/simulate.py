@@ -10,6 +10,7 @@ import typer
 from keepscore.cli.settings import (
     Config,
     Json,
+    ModelName,
     ModelSettings,
     Seed,
     find_model,
@@ -22,7 +23,7 @@ Folder = Annotated[Path, typer.Argument(help="Folder of the dataset.")]
 
 
 def simulate(
-    model: Annotated[str, typer.Argument(help="Model name, or package.module:object.")],
+    model: ModelName,
     out: Annotated[Path, typer.Option("--out", "-o", help="Folder to write to, or to go on in.")],
     n: Annotated[int, typer.Option("--n", "-n", help="Number of simulations.", min=1)] = 30_000,
     seed: Seed = 0,
@@ -87,7 +88,11 @@ def verify(folder: Folder, json: Json = False) -> None:
 def repair(
     folder: Folder,
     model: Annotated[
-        str | None, typer.Option(help="The model, where it is not one of the built-in ones.")
+        str | None,
+        typer.Option(
+            help="The model, where it is not one of the built-in ones: package.module:object or "
+            "file.py:object."
+        ),
     ] = None,
     settings: ModelSettings = None,
     json: Json = False,

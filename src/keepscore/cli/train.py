@@ -137,5 +137,5 @@ def model_of(surrogate: Surrogate, name: str | None, settings: list[str] | None)
     except (UnknownNameError, ValueError) as error:
         raise MissingError(
             f"This surrogate's model cannot be made again by name ({error}); say --model "
-            "package.module:object."
+            "package.module:object or file.py:object."
         ) from None

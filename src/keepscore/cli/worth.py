@@ -7,12 +7,12 @@ from typing import Annotated
 
 import typer
 
-from keepscore.cli.settings import Config, Json, ModelSettings, Seed, find_model, show
+from keepscore.cli.settings import Config, Json, ModelName, ModelSettings, Seed, find_model, show
 from keepscore.files import make_folder, write_json
 
 
 def worth(
-    model: Annotated[str, typer.Argument(help="A model by name, or package.module:object.")],
+    model: ModelName,
     n: Annotated[int, typer.Option("--n", "-n", help="Largest number of simulations.")] = 8_000,
     minutes: Annotated[float, typer.Option(help="Budget the advice is for.")] = 10.0,
     network: Annotated[str, typer.Option(help="Network, as for train.")] = "auto",

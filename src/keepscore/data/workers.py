@@ -4,11 +4,15 @@ All three take a task and shard numbers, and give (shard, task(shard)) in the or
 result depends on the shard alone. Each local worker is a pool of one process, so that when it dies
 (out of memory, killed, crashed in native code) exactly its own shard is lost: the process is
 replaced and the shard tried again, three times in all, while the others go on.
+
+A task travels as bytes and is unpacked with the first shard. A worker that cannot import the
+model's module can so say what is wrong, which it could not while it is still starting.
 """
 
 from __future__ import annotations
 
 import os
+import pickle
 import signal
 import threading
 import time
@@ -52,15 +56,50 @@ def in_process(task: Task, shards: Iterable[int]) -> Results:
             yield index, task(index)
 
 
+# --- the task on its way -------------------------------------------------------------------------
+
+
+def _packed(task: Task) -> bytes:
+    """The task as bytes. What it holds of an importable module goes by name, the rest by value."""
+    from joblib.externals.loky.backend.reduction import dumps
+
+    try:
+        return bytes(dumps(task))
+    except Exception as error:  # locks, open files, generators: each fails in its own way
+        raise SimulationError(
+            f"The model cannot be sent to worker processes: {type(error).__name__}: {error}. Leave "
+            "open files, locks and the like out of it, or use jobs=1."
+        ) from error
+
+
+def _unpacked(packed: bytes) -> Task:
+    """The task in a worker; the bytes are our parent's own, never a file's."""
+    try:
+        task: Task = pickle.loads(packed)  # noqa: S301
+    except ImportError as error:
+        raise SimulationError(
+            f"A worker process cannot import what the model needs: {error}. The module must be "
+            "installed where the workers run, or lie in a folder of sys.path (PYTHONPATH). With "
+            "jobs=1 no workers are needed."
+        ) from None
+    except Exception as error:  # a user's own code: anything may come
+        raise SimulationError(
+            f"A worker process cannot make the model: {type(error).__name__}: {error}. The module "
+            "that holds it is imported anew in each worker. With jobs=1 no workers are needed."
+        ) from error
+    return task
+
+
 # --- processes of this machine -------------------------------------------------------------------
 
+_sent: bytes = b""
 _task: Task | None = None
 
 
-def _prepare(task: Task, parent: int) -> None:
+def _prepare(packed: bytes, parent: int) -> None:
     """Runs once in a new worker process."""
-    global _task
-    _task = task
+    global _sent
+    _sent = packed
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to handle
     threadpool_limits(limits=1)
 
@@ -74,7 +113,9 @@ def _prepare(task: Task, parent: int) -> None:
 
 
 def _run(index: int) -> Any:
-    assert _task is not None
+    global _task
+    if _task is None:
+        _task = _unpacked(_sent)
     return _task(index)
 
 
@@ -84,10 +125,12 @@ def in_processes(task: Task, shards: Iterable[int], jobs: int) -> Results:
     from joblib.externals.loky import ProcessPoolExecutor
     from joblib.externals.loky.process_executor import BrokenProcessPool
 
+    packed = _packed(task)
+
     def start() -> Any:
         # Not the caller's __main__, not a fork: safe after JAX, in notebooks and plain scripts.
         return ProcessPoolExecutor(
-            max_workers=1, initializer=_prepare, initargs=(task, os.getpid()), env=ONE_THREAD
+            max_workers=1, initializer=_prepare, initargs=(packed, os.getpid()), env=ONE_THREAD
         )
 
     waiting, tries, lost = deque(shards), Counter[int](), dict[int, str]()
@@ -128,20 +171,26 @@ def in_processes(task: Task, shards: Iterable[int], jobs: int) -> Results:
 
 def _lost(lost: dict[int, str]) -> SimulationError:
     numbers = ", ".join(str(k) for k in sorted(lost))
+    last = next(iter(lost.values())).strip()
+    # A death by a signal is the system's doing; with an exit code the worker ended by itself.
+    guess = (
+        "it ended by itself: an error while it started, printed above, or an exit in the model"
+        if "EXIT(" in last
+        else "out of memory, or a crash in native code?"
+    )
     return SimulationError(
-        f"The worker of shard {numbers} died {TRIES} times (out of memory, or a crash in native "
-        f"code?). All other shards are kept; the same call tries again. The last death: "
-        f"{next(iter(lost.values())).strip()}"
+        f"The worker of shard {numbers} died {TRIES} times ({guess}). All other shards are kept; "
+        f"the same call tries again. The last death: {last}"
     )
 
 
 # --- a Dask cluster ------------------------------------------------------------------------------
 
 
-def _on_cluster(task: Task, index: int) -> Any:
+def _on_cluster(packed: bytes, index: int) -> Any:
     threadpool_limits(limits=1)  # for good: a worker may run several shards at once in threads
     with one_thread():
-        return task(index)
+        return _unpacked(packed)(index)
 
 
 def on_cluster(task: Task, shards: Iterable[int], cluster: Any) -> Results:
@@ -155,12 +204,13 @@ def on_cluster(task: Task, shards: Iterable[int], cluster: Any) -> Results:
         client = Client(cluster, timeout=CONNECT_SECONDS) if isinstance(cluster, str) else cluster
     except (OSError, ValueError) as error:
         raise MissingError(f"No Dask cluster answers at {cluster}: {error}") from error
+    packed = _packed(task)
     waiting, lost = deque(shards), dict[int, str]()
     ours: dict[Any, tuple[Any, int]] = {}
 
     def submit() -> Any:
         index = waiting.popleft()
-        future = client.submit(_on_cluster, task, index, pure=False)
+        future = client.submit(_on_cluster, packed, index, pure=False)
         ours[future.key] = future, index
         return future
 

@@ -14,6 +14,7 @@ import numpy as np
 from keepscore.checks import Floats, require_count, require_level
 from keepscore.errors import DomainError, DtypeError, KeepscoreWarning
 from keepscore.inference import invariants
+from keepscore.inference.draws import as_arviz, worth
 from keepscore.inference.likelihood import Likelihood, require_likelihood
 from keepscore.inference.nuts import LARGEST_DEPTH, Density, Settings, sample
 from keepscore.inference.start import maximise
@@ -65,7 +66,6 @@ def posterior(
 def _to_arviz(
     like: Likelihood, theta: Floats, stats: dict[str, np.ndarray], seed: int, prior: str
 ) -> Any:
-    az = arviz()
     space, raw = like.space, like.space.to_raw(theta)
     draws = {p.name: raw[..., k] for k, p in enumerate(space.parameters)}
     draws |= {p.working_name: theta[..., k] for k, p in enumerate(space.parameters)}
@@ -77,10 +77,8 @@ def _to_arviz(
         "log_likelihood": {"group": np.asarray(value, dtype=float)},
     }
     result = as_arviz(groups)
-    checked = list(space.working_names)
-    rhat, ess = az.rhat(result, var_names=checked), az.ess(result, var_names=checked)
-    worst = max(float(rhat[name]) for name in checked)
-    fewest = min(float(ess[name]) for name in checked)
+    found = worth(result, space.working_names).values()
+    worst, fewest = max(w.rhat for w in found), min(w.ess for w in found)
     diverging = int(stats["diverging"].sum())
     cut = float((stats["tree_depth"] >= LARGEST_DEPTH).mean())
     result.posterior.attrs.update(
@@ -113,17 +111,3 @@ def _warn_poor_mixing(rhat: float, ess: float, diverging: int, cut: float) -> No
             KeepscoreWarning,
             stacklevel=4,
         )
-
-
-def arviz() -> Any:
-    """ArviZ, without its notice of the coming 1.0."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", FutureWarning)
-        import arviz
-    return arviz
-
-
-def as_arviz(groups: dict[str, Any]) -> Any:
-    """ArviZ 0.x takes groups as keywords and gives InferenceData; 1.x one mapping, a DataTree."""
-    az = arviz()
-    return az.from_dict(**groups) if hasattr(az, "InferenceData") else az.from_dict(groups)

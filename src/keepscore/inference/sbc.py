@@ -24,9 +24,9 @@ from keepscore.checks import Floats, require_count
 from keepscore.errors import DomainError, KeepscoreWarning, unknown_name
 from keepscore.inference import invariants
 from keepscore.inference.calibration import LikelihoodSource, Simulator
+from keepscore.inference.draws import effective_sizes
 from keepscore.inference.likelihood import Likelihood, surface_by_blocks
 from keepscore.inference.nuts import Settings, sample
-from keepscore.inference.posterior import arviz, as_arviz
 from keepscore.inference.start import maximise
 from keepscore.space import Region, Space
 
@@ -148,7 +148,7 @@ def _nuts_draws(like: Likelihood, draws: int, region: Region, rng: np.random.Gen
         group = np.repeat(chosen, CHAINS)
         theta, _ = sample(like, None, found, group, int(rng.integers(2**31)), settings)
         chains = theta.reshape(len(chosen), CHAINS, settings.draws, d)
-        poor += int((_effective_sizes(chains) < draws).any(axis=1).sum())
+        poor += int((effective_sizes(chains) < draws).any(axis=1).sum())
         flat = chains.reshape(len(chosen), -1, d)
         keep = np.linspace(0, flat.shape[1] - 1, draws).round().astype(int)
         result[chosen] = flat[:, keep]
@@ -160,9 +160,3 @@ def _nuts_draws(like: Likelihood, draws: int, region: Region, rng: np.random.Gen
             stacklevel=3,
         )
     return result
-
-
-def _effective_sizes(chains: Floats) -> Floats:
-    """Of chains (g, chains, n, d): (g, d)."""
-    result = as_arviz({"posterior": {"theta": np.moveaxis(chains, 0, 2)}})
-    return np.asarray(arviz().ess(result)["theta"])

@@ -33,6 +33,9 @@ from keepscore.models.base import Model
 from keepscore.models.custom import AutodiffScore, FunctionModel, central_differences, is_traceable
 
 FALSE_ALARM = 1e-6
+BY_DIFFERENCES, BY_AUTODIFF = "score = central differences", "score = autodiff"
+MEAN, RATIO, INFORMATION = "E[score] = 0", "E[p(x|t1)/p(x|t0)] = 1", "Cov[score] = -E[Hessian]"
+JOINT_MEAN, JOINT = "E[joint score] = 0", "E[joint score | x] = score"
 Verdict = Literal["holds", "BROKEN", "not checked"]
 
 
@@ -56,18 +59,48 @@ class LawReport:
 
     @property
     def passed(self) -> bool:
-        return all(f.verdict != "BROKEN" for f in self.findings)
+        """No law that was checked is broken; `not_checked` names those that were not."""
+        return not self.broken
 
     @property
     def broken(self) -> tuple[str, ...]:
-        return tuple(f.law for f in self.findings if f.verdict == "BROKEN")
+        return self._with("BROKEN")
+
+    @property
+    def held(self) -> tuple[str, ...]:
+        return self._with("holds")
+
+    @property
+    def not_checked(self) -> tuple[str, ...]:
+        return self._with("not checked")
+
+    @property
+    def summary(self) -> str:
+        """What was found, in one line: never more than what was checked."""
+        total, open_ = len(self.findings), self.not_checked
+        checked = f"{total - len(open_)} of {total} laws checked"
+        if self.broken:
+            found = f"BROKEN: {', '.join(self.broken)}; {checked}"
+        else:
+            found = f"no law broken, {checked}" if open_ else f"all {total} laws hold"
+        return f"{found}; not checked: {', '.join(open_)}" if open_ else found
+
+    def _with(self, verdict: Verdict) -> tuple[str, ...]:
+        return tuple(f.law for f in self.findings if f.verdict == verdict)
 
     def to_dict(self) -> dict[str, Any]:
         rows = [
-            {k: (v if v == v else None) for k, v in vars(finding).items()}  # NaN is not JSON
+            {k: _plain(v) for k, v in vars(finding).items()}  # NaN and infinity are not JSON
             for finding in self.findings
         ]
-        return {"model": self.model, "passed": self.passed, "laws": rows}
+        return {
+            "model": self.model,
+            "passed": self.passed,
+            "summary": self.summary,
+            "broken": list(self.broken),
+            "not_checked": list(self.not_checked),
+            "laws": rows,
+        }
 
     def __str__(self) -> str:
         width = max(len(f.law) for f in self.findings)
@@ -80,25 +113,30 @@ class LawReport:
             )
             detail = f"  ({f.detail})" if f.detail else ""
             lines.append(f"{f.law:{width}}  {numbers}  {f.verdict}{detail}")
-        total = "all laws hold" if self.passed else f"BROKEN: {', '.join(self.broken)}"
-        return "\n".join([f"Model {self.model}: {total}", *lines])
+        return "\n".join([f"Model {self.model}: {self.summary}", *lines])
+
+
+def _plain(value: str | float) -> str | float | None:
+    return None if isinstance(value, float) and not np.isfinite(value) else value
 
 
 def check_model(model: Model, draws: int = 1000, seed: int = 0, show: bool = True) -> LawReport:
-    """Run every law on `model` and print the table; `report.passed` is the answer.
+    """Run every law on `model` and print the table.
 
+    `report.passed`: no law that was checked is broken. `report.not_checked`: the laws that need a
+    likelihood, or something else that this model does not have.
     `draws` simulations are made at each of three parameter values inside the space.
     """
     require_count(draws, "draws", minimum=50)
     rng = np.random.default_rng(seed)
     theta = _spread_points(model, rng)
     findings: list[Finding] = [_rows(model, theta, seed)]
-    findings += _guarded(_score_against_differences, model, theta, rng)
-    findings += _guarded(_score_against_autodiff, model, theta, rng)
+    findings += _guarded(BY_DIFFERENCES, _score_against_differences, model, theta, rng)
+    findings += _guarded(BY_AUTODIFF, _score_against_autodiff, model, theta, rng)
     tests = [t for point in theta for t in _zero_means(model, point, draws, rng)]
-    findings += _judge(tests)
-    findings += _guarded(_symmetries, model, theta, rng)
-    findings += _guarded(_structure, model, theta, rng)
+    findings += _judge(tests, _expected_laws(model))
+    findings += _guarded("symmetries", _symmetries, model, theta, rng)
+    findings += _guarded("structure", _structure, model, theta, rng)
     report = LawReport(model.name, tuple(findings))
     if show:
         print(report)
@@ -152,13 +190,13 @@ def _score_against_differences(
     x = model.simulate(rows, rng)
     score = model.score(rows, x)
     expected, error = central_differences(model.log_prob, model.space, rows, x)
-    yield _compare("score = central differences", score, expected, 1e-5, slack=10 * error)
+    yield _compare(BY_DIFFERENCES, score, expected, 1e-5, slack=10 * error)
 
 
 def _score_against_autodiff(
     model: Model, theta: Floats, rng: np.random.Generator
 ) -> Iterator[Finding]:
-    law = "score = autodiff"
+    law = BY_AUTODIFF
     function = model.log_prob_function if isinstance(model, FunctionModel) else None
     if function is None or not is_traceable(function, model.space.d, model.x_shape, model.x_dtype):
         yield Finding(law, np.nan, np.nan, "not checked", "log_prob is not written in JAX")
@@ -203,21 +241,19 @@ def _zero_means(
         x = model.simulate(rows, rng)
     tests: list[_ZeroMean] = []
     if joint is not None:
-        tests += [
-            _ZeroMean("E[joint score] = 0", n, c) for n, c in zip(names, joint.T, strict=True)
-        ]
+        tests += [_ZeroMean(JOINT_MEAN, n, c) for n, c in zip(names, joint.T, strict=True)]
     if not _has_likelihood(model, rows, x):
         return tests
     value, score = model.log_prob_and_score(rows, x)
-    tests += [_ZeroMean("E[score] = 0", n, c) for n, c in zip(names, score.T, strict=True)]
+    tests += [_ZeroMean(MEAN, n, c) for n, c in zip(names, score.T, strict=True)]
     tests += _ratio_tests(model, rows, x, value, score)
     tests += _information_tests(model, rows[: draws // 2], x[: draws // 2], score[: draws // 2])
     if joint is not None:
         gap = joint - score
         for k, name in enumerate(names):
-            tests.append(_ZeroMean("E[joint score | x] = score", name, gap[:, k]))
+            tests.append(_ZeroMean(JOINT, name, gap[:, k]))
             tests += [
-                _ZeroMean("E[joint score | x] = score", f"{name} by {other}", gap[:, k] * column)
+                _ZeroMean(JOINT, f"{name} by {other}", gap[:, k] * column)
                 for other, column in zip(names, score.T, strict=True)
             ]
     return tests
@@ -237,7 +273,7 @@ def _ratio_tests(
             other[:, k] += sign * step
             with np.errstate(over="ignore"):
                 ratio = np.exp(model.log_prob(other, x) - value)
-            tests.append(_ZeroMean("E[p(x|t1)/p(x|t0)] = 1", name, ratio - 1))
+            tests.append(_ZeroMean(RATIO, name, ratio - 1))
     return tests
 
 
@@ -255,7 +291,7 @@ def _information_tests(
         for j in range(k, model.space.d):
             what = f"{name}, {model.space.working_names[j]}"
             product = score[:, k] * score[:, j] + hessian[:, j]
-            tests.append(_ZeroMean("Cov[score] = -E[Hessian]", what, product))
+            tests.append(_ZeroMean(INFORMATION, what, product))
     return tests
 
 
@@ -272,20 +308,25 @@ def studentised(draws: Floats) -> float:
     return float(np.sqrt(n) * corrected)
 
 
-def _judge(tests: list[_ZeroMean]) -> list[Finding]:
+def _expected_laws(model: Model) -> tuple[str, ...]:
+    """The laws about expectations that a model of this kind can be held to."""
+    joint = (JOINT_MEAN, JOINT) if model.score_kind == "joint" else ()
+    return MEAN, RATIO, INFORMATION, *joint
+
+
+def _judge(tests: list[_ZeroMean], expected: tuple[str, ...]) -> list[Finding]:
     """One finding per law: its most extreme statistic against the shared threshold."""
-    if not tests:
-        detail = "no likelihood and no joint score to test"
-        return [Finding("E[score] = 0", np.nan, np.nan, "not checked", detail)]
-    threshold = float(-ndtri(FALSE_ALARM / (2 * len(tests))))
+    threshold = float(-ndtri(FALSE_ALARM / (2 * max(len(tests), 1))))
     findings = []
-    for law in dict.fromkeys(t.law for t in tests):
-        size, worst = max(
-            ((abs(studentised(t.draws)), t) for t in tests if t.law == law),
-            key=lambda pair: pair[0],
-        )
+    for law in dict.fromkeys([*(t.law for t in tests), *expected]):
+        found = [(abs(studentised(t.draws)), t.what) for t in tests if t.law == law]
+        if not found:
+            detail = "no likelihood to test"
+            findings.append(Finding(law, np.nan, np.nan, "not checked", detail))
+            continue
+        size, what = max(found, key=lambda pair: pair[0])
         verdict: Verdict = "holds" if size <= threshold else "BROKEN"
-        findings.append(Finding(law, size, threshold, verdict, f"worst: {worst.what}"))
+        findings.append(Finding(law, size, threshold, verdict, f"worst: {what}"))
     return findings
 
 
@@ -390,6 +431,7 @@ def _elliptical_gap(model: Model, theta: Floats, rng: np.random.Generator) -> fl
 
 
 def _guarded(
+    name: str,
     law: Callable[[Model, Floats, np.random.Generator], Iterator[Finding]],
     model: Model,
     theta: Floats,
@@ -397,7 +439,6 @@ def _guarded(
 ) -> list[Finding]:
     """A law that needs a likelihood the model does not have is said to be unchecked; any other
     error inside a law is a broken law, not a crash."""
-    name = law.__name__.strip("_").replace("_", " ")
     try:
         return list(law(model, theta, rng))
     except (MissingError, MemoryError) as error:

@@ -35,8 +35,8 @@ from typing import NamedTuple, no_type_check
 
 import numpy as np
 from jaxtyping import Float64, Int64
-from numba import njit
 
+from keepscore.numerics.jit import compiled
 from keepscore.numerics.lanes import LANE, WIDEST, axpy, fma, load, store, total, zeros
 
 TOLERANCE = 1e-13
@@ -147,7 +147,7 @@ def _bits(chain: Chain) -> int:
     return int(chain.fixed.shape[1])
 
 
-@njit(cache=True, nogil=True)
+@compiled(nogil=True)
 @no_type_check
 def _sum_jobs(chain, rates, jobs, transitions, value, gradient, slot_count):
     states, bits = chain.fixed.shape
@@ -185,7 +185,7 @@ def _sum_jobs(chain, rates, jobs, transitions, value, gradient, slot_count):
             first = last
 
 
-@njit(cache=True, nogil=True)
+@compiled(nogil=True)
 @no_type_check
 def _each_entry(chain, rates, transitions, result):
     states, bits = chain.fixed.shape
@@ -208,7 +208,7 @@ def _each_entry(chain, rates, transitions, result):
             first = last
 
 
-@njit(cache=True, nogil=True)
+@compiled(nogil=True)
 @no_type_check
 def _aligned(size):
     """Room for `size` doubles from the start of a cache line: no vector then lies across two."""
@@ -217,7 +217,7 @@ def _aligned(size):
     return room[skip : skip + size]
 
 
-@njit(cache=True, nogil=True)
+@compiled(nogil=True)
 @no_type_check
 def _uniformise(chain, a, b, inflow, stay):
     """Fill P: inflow[s, k] = q_k(s with bit k flipped) / Lambda and stay[s] = 1 - R(s) / Lambda."""
@@ -237,7 +237,7 @@ def _uniformise(chain, a, b, inflow, stay):
     return uniform
 
 
-@njit(cache=True, nogil=True)
+@compiled(nogil=True)
 @no_type_check
 def _poisson_table(uniform, gaps):
     """Room for pi_n of every gap, up to where the tail is nothing even beside SMALLEST."""
@@ -248,13 +248,13 @@ def _poisson_table(uniform, gaps):
     return np.empty((n + 3, len(gaps)))
 
 
-@njit(cache=True, nogil=True)
+@compiled(nogil=True)
 @no_type_check
 def _log_poisson(mean, n):
     return n * math.log(mean) - mean - math.lgamma(n + 1.0)
 
 
-@njit(cache=True, nogil=True)
+@compiled(nogil=True)
 @no_type_check
 def _next_block(source, first, end):
     """Entries first : last whose sources are few enough to go side by side, and in what width."""
@@ -268,7 +268,7 @@ def _next_block(source, first, end):
     return first, last, LANE * ((distinct + LANE - 1) // LANE)
 
 
-@njit(cache=True, nogil=True)
+@compiled(nogil=True)
 @no_type_check
 def _start(block, source, ring, states):
     """p_0 in slot 0: column c is the c-th different source."""
@@ -281,7 +281,7 @@ def _start(block, source, ring, states):
         ring[source[t] * width + column] = 1.0
 
 
-@njit(cache=True, nogil=True)
+@compiled(nogil=True)
 @no_type_check
 def _step(inflow, stay, ring, old, new, width):
     """p -> p P, from offset `old` of the ring to offset `new`."""
@@ -293,7 +293,7 @@ def _step(inflow, stay, ring, old, new, width):
         _step_lanes(inflow, stay, ring, old, new, (0, 0, 0))
 
 
-@njit(cache=True, nogil=True)
+@compiled(nogil=True)
 @no_type_check
 def _step_lanes(inflow, stay, ring, old, new, shape):
     states, bits = inflow.shape
@@ -305,7 +305,7 @@ def _step_lanes(inflow, stay, ring, old, new, shape):
         store(ring, new + s * width, p)
 
 
-@njit(cache=True, nogil=True)
+@compiled(nogil=True)
 @no_type_check
 def _converged(block, transitions, uniform, weights, probability, n):
     """Is what is left of the series, at most the Poisson tail beyond n, nothing to every entry?"""
@@ -321,7 +321,7 @@ def _converged(block, transitions, uniform, weights, probability, n):
     return True
 
 
-@njit(cache=True, nogil=True)
+@compiled(nogil=True)
 @no_type_check
 def _forward(block, transitions, inflow, stay, ring, uniform, weights, filled, probability):
     """Probabilities of the entries of a block; returns the last n used and the weights filled."""
@@ -353,7 +353,7 @@ def _forward(block, transitions, inflow, stay, ring, uniform, weights, filled, p
     return n, filled
 
 
-@njit(cache=True, nogil=True)
+@compiled(nogil=True)
 @no_type_check
 def _adjoint_step(rates, ring, here, adjoint, old, new, width):
     """c -> P c and the parts of p dP c that belong to a and b (times Lambda)."""
@@ -364,7 +364,7 @@ def _adjoint_step(rates, ring, here, adjoint, old, new, width):
     return _adjoint_step_lanes(rates, ring, here, adjoint, old, new, (0, 0, 0))
 
 
-@njit(cache=True, nogil=True)
+@compiled(nogil=True)
 @no_type_check
 def _adjoint_step_lanes(rates, ring, here, adjoint, old, new, shape):
     chain, a, b, uniform, _, stay = rates
@@ -387,7 +387,7 @@ def _adjoint_step_lanes(rates, ring, here, adjoint, old, new, shape):
     return total(da), total(db)
 
 
-@njit(cache=True, nogil=True)
+@compiled(nogil=True)
 @no_type_check
 def _inject(block, transitions, weights, probability, adjoint, offset, n):
     """c += pi_n w, with w = tally / probability at the target of each entry."""
@@ -401,7 +401,7 @@ def _inject(block, transitions, weights, probability, adjoint, offset, n):
         )
 
 
-@njit(cache=True, nogil=True)
+@compiled(nogil=True)
 @no_type_check
 def _backward(block, transitions, rates, ring, adjoint, weights, probability, terms):
     """Gradient in (a, b) of sum tally * log probability over a block, after its `_forward`."""

@@ -26,7 +26,8 @@ from typing import NamedTuple, no_type_check
 
 import numpy as np
 from jaxtyping import Float64, Int64, UInt8, UInt64
-from numba import njit
+
+from keepscore.numerics.jit import compiled
 
 
 class Coupling(NamedTuple):
@@ -74,7 +75,7 @@ def paths(
     return x, score
 
 
-@njit(cache=True, nogil=True)
+@compiled(nogil=True)
 @no_type_check
 def _next(stream):
     """One step of xoshiro256++ (Blackman and Vigna 2019)."""
@@ -92,14 +93,14 @@ def _next(stream):
     return result
 
 
-@njit(cache=True, nogil=True)
+@compiled(nogil=True)
 @no_type_check
 def _uniform(stream):
     """Uniform on the multiples of 2^-53 in [0, 1)."""
     return float(np.int64(_next(stream) >> np.uint64(11))) * 2.0**-53
 
 
-@njit(cache=True, nogil=True)
+@compiled(nogil=True)
 @no_type_check
 def _fill_uniforms(streams, result):
     for i in range(len(streams)):
@@ -107,7 +108,7 @@ def _fill_uniforms(streams, result):
             result[i, j] = _uniform(streams[i])
 
 
-@njit(cache=True, nogil=True)
+@compiled(nogil=True)
 @no_type_check
 def _exposure(bits, coupling, exposure, sources):
     """e_k and the number of bits that make it up, from scratch."""
@@ -120,7 +121,7 @@ def _exposure(bits, coupling, exposure, sources):
                 sources[coupling.onto[edge]] += 1
 
 
-@njit(cache=True, nogil=True)
+@compiled(nogil=True)
 @no_type_check
 def _flip(k, bits, coupling, exposure, sources):
     """Flip bit k and pass it on. No sources left means exactly no exposure, whatever rounding."""
@@ -132,7 +133,7 @@ def _flip(k, bits, coupling, exposure, sources):
         exposure[j] = exposure[j] + sign * coupling.weight[edge] if sources[j] > 0 else 0.0
 
 
-@njit(cache=True, nogil=True)
+@compiled(nogil=True)
 @no_type_check
 def _choose(target, bits, base, strength, down, exposure):
     """The bit at which the running sum of the rates passes `target`."""
@@ -147,7 +148,7 @@ def _choose(target, bits, base, strength, down, exposure):
     return chosen
 
 
-@njit(cache=True, nogil=True)
+@compiled(nogil=True)
 @no_type_check
 def _simulate(streams, initial, rates, coupling, times, x, score):
     count, steps, size = x.shape

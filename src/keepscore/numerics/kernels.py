@@ -17,9 +17,9 @@ from typing import no_type_check
 
 import numpy as np
 from jaxtyping import Float
-from numba import njit
 
 from keepscore.errors import unknown_name
+from keepscore.numerics.jit import compiled
 
 KERNELS = ("exponential", "matern32", "matern52")
 FAR = 1e4
@@ -44,7 +44,7 @@ def correlation_and_slopes(
 # Compiled; `no_type_check` keeps the type checks of the tests out of it.
 
 
-@njit(cache=True, error_model="numpy")
+@compiled(error_model="numpy")
 @no_type_check
 def _fill(kernel, lag_1, lag_2, l_1, l_2):
     # Broadcasting by hand: an axis of length one keeps its only index.

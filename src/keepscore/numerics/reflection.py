@@ -21,8 +21,8 @@ from typing import no_type_check
 
 import numpy as np
 from jaxtyping import Float
-from numba import njit
 
+from keepscore.numerics.jit import compiled
 from keepscore.numerics.linalg import invert_in_place
 from keepscore.numerics.toeplitz import invert_block_toeplitz_for_fold
 
@@ -115,7 +115,7 @@ def _analyse(n: int) -> dict[int, Float[Array, "_ n"]]:
 # What follows is compiled; `no_type_check` keeps the type checks of the tests out of it.
 
 
-@njit(cache=True)
+@compiled()
 @no_type_check
 def _weights(n, count):
     v = np.ones(count)
@@ -124,7 +124,7 @@ def _weights(n, count):
     return v
 
 
-@njit(cache=True)
+@compiled()
 @no_type_check
 def _assemble(table, p, q, s_1, s_2, block):
     n_1, n_2 = table.shape
@@ -147,7 +147,7 @@ def _assemble(table, p, q, s_1, s_2, block):
                     row[k * q + m] = v * (near[m] + s_1 * far[m])
 
 
-@njit(cache=True)
+@compiled()
 @no_type_check
 def _fold(block, p, q, s_1, s_2, table):
     n_1, n_2 = table.shape

@@ -24,9 +24,9 @@ from typing import no_type_check
 
 import numpy as np
 from jaxtyping import Float
-from numba import njit
 from scipy.linalg import blas, lapack
 
+from keepscore.numerics.jit import compiled
 from keepscore.numerics.linalg import invert_in_place
 
 Array = np.ndarray
@@ -62,7 +62,7 @@ def _last_columns_of_inverse(factor: Float[Array, "m m"], q: int) -> Float[Array
     return columns
 
 
-@njit(cache=True)
+@compiled()
 @no_type_check
 def _weigh_by_distance(w_even, w_odd, n, q):
     """W/2 + D W in both blocks; a middle point has no odd vector, and distance zero."""

@@ -98,7 +98,8 @@ def _coverage(cards: Mapping[str, Scorecard]) -> tuple[Coverage, ...]:
     first = next(iter(tests.values()))
     values = {method: _estimate(test.coverage) for method, test in tests.items()}
     values[EXACT] = _estimate(first.coverage_exact)
-    return (Coverage(first.level, values, "Wilks", int(first.exact.covered.size)),)
+    cut = {method: test.surrogate.cut for method, test in tests.items()} | {EXACT: first.exact.cut}
+    return (Coverage(first.level, values, "Wilks", int(first.exact.covered.size), cut),)
 
 
 def _estimate(measured: Measured) -> Estimate:

@@ -41,7 +41,7 @@ def encode(value: Any) -> Any:
 
 def decode(kind: Any, value: Any, place: str) -> Any:
     """`value` as `kind`, checked; `place` says where in the report it stands."""
-    origin, arguments = typing.get_origin(kind), typing.get_args(kind)
+    origin, arguments = _origin(kind), typing.get_args(kind)
     if kind is Any:
         return value
     if dataclasses.is_dataclass(kind) and isinstance(kind, type):
@@ -51,10 +51,10 @@ def decode(kind: Any, value: Any, place: str) -> Any:
     if origin in (types.UnionType, typing.Union):
         if value is None and type(None) in arguments:
             return None
-        # A list can only be the tuple among the alternatives, anything else only the other one.
+        # A list can only be the tuple or array among the alternatives, all else only the other.
         listed = isinstance(value, (list, tuple))
         kinds = [a for a in arguments if a is not type(None)]
-        fitting = [a for a in kinds if (typing.get_origin(a) is tuple) == listed]
+        fitting = [a for a in kinds if (_origin(a) in (tuple, np.ndarray)) == listed]
         return decode((fitting or kinds)[0], value, place)
     if origin is tuple:
         _expect(isinstance(value, (list, tuple)), value, place, "a list")
@@ -65,6 +65,13 @@ def decode(kind: Any, value: Any, place: str) -> Any:
         _expect(isinstance(value, Mapping), value, place, "an object")
         return {str(k): decode(arguments[1], v, f"{place}.{k}") for k, v in value.items()}
     return _scalar(kind, value, place)
+
+
+def _origin(kind: Any) -> Any:
+    """What a hint is made from: `tuple` of tuple[int, ...]. `NDArray` is `np.ndarray` up to NumPy
+    2.4, and from 2.5 on an alias that holds it."""
+    origin = typing.get_origin(kind)
+    return typing.get_origin(getattr(origin, "__value__", None)) or origin
 
 
 def _record(kind: type, value: Any, place: str) -> Any:

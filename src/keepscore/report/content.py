@@ -95,12 +95,16 @@ class ScoreRow:
 
 @dataclass(frozen=True)
 class Coverage:
-    """How often sets of a nominal level held the truth, by method, over `groups` data sets."""
+    """How often sets of a nominal level held the truth, by method, over `groups` data sets.
+
+    cut: how many of each method's sets reach the edge of the parameter box, where they end.
+    """
 
     nominal: float
     values: Mapping[str, Estimate]
     sets: str = "Wilks"
     groups: int | None = None
+    cut: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

@@ -31,6 +31,9 @@ R_HAT_LIMIT, R_HAT_BAD = 1.01, 1.05
 ESS_LIMIT = 400
 SERIOUS_GAP = 0.02  # of coverage
 NOISY = 0.03  # standard error of a coverage that says little
+FEW_CUT = 0.01  # share of test sets cut off by the box
+AT_EDGE = 1e-6  # of the box's width
+MOST_NAMED = 6  # groups named in one sentence
 
 
 def warnings_for(content: ReportContent) -> tuple[Notice, ...]:
@@ -38,9 +41,10 @@ def warnings_for(content: ReportContent) -> tuple[Notice, ...]:
     derived = [
         *_boundary(content),
         *_coverage(content),
+        *_cut_test_sets(content),
         *_training(content),
         *_posterior(content),
-        *_grid_edges(content),
+        *_surface_edges(content),
     ]
     every = dict.fromkeys((*content.warnings, *derived))
     return tuple(sorted(every, key=lambda notice: SEVERITIES.index(notice.severity)))
@@ -48,11 +52,15 @@ def warnings_for(content: ReportContent) -> tuple[Notice, ...]:
 
 def checked(content: ReportContent) -> list[str]:
     """Which checks had anything to look at, for the page to say so."""
+    rows = content.posterior
     found = {
-        "estimates on the edge of the parameter box": content.intervals,
+        "estimates and intervals at the edge of the parameter box": content.intervals,
+        "surfaces whose maximum lies on that edge, or whose set is cut off there": content.surfaces,
         "coverage below its nominal level": content.coverage,
+        "test sets cut off by the box": [c for c in content.coverage if c.cut and c.groups],
         "training that stopped too early": [run for run in content.runs if run.history],
-        "chains that have not mixed": content.posterior,
+        "chains that have not mixed": [r for r in rows if (r.r_hat, r.ess) != (None, None)],
+        "divergent transitions": [r for r in rows if r.divergences is not None],
     }
     return [name for name, part in found.items() if part]
 
@@ -197,21 +205,71 @@ def _posterior(content: ReportContent) -> Iterator[Notice]:
         )
 
 
-def _grid_edges(content: ReportContent) -> Iterator[Notice]:
-    if content.surfaces is None:
+def _cut_test_sets(content: ReportContent) -> Iterator[Notice]:
+    for coverage in content.coverage:
+        groups = coverage.groups or 0
+        shares = {m: cut / groups for m, cut in coverage.cut.items() if cut and groups}
+        if shares:
+            told = join([f"{percent(share)} with {method_label(m)}" for m, share in shares.items()])
+            yield Notice(
+                "caution" if max(shares.values()) > FEW_CUT else "note",
+                f"Some {percent(coverage.nominal)} sets of the {groups:,} test groups reach the "
+                f"edge of the parameter box and are cut off there: {told}. Their volumes are those "
+                "of what is left.",
+            )
+
+
+def _surface_edges(content: ReportContent) -> Iterator[Notice]:
+    """Maxima on the edge of the box, then sets that reach it, by group and method."""
+    surfaces = content.surfaces
+    if surfaces is None:
         return
-    names = [
-        group.name
-        for group in content.surfaces.groups
-        if any(_reaches_edge(content.surfaces, surface) for surface in group.surfaces)
-    ]
-    if names:
-        shown = names if len(names) <= 3 else [*names[:3], f"{len(names) - 3} more"]
+    told = {(i.group, i.method) for i in content.intervals if i.on_boundary}  # said already
+    maxima, sets = {}, {}
+    for group in surfaces.groups:
+        on_edge = [s.method for s in group.surfaces if _peaks_on_edge(surfaces, s)]
+        maxima[group.name] = [m for m in on_edge if (group.name, m) not in told]
+        sets[group.name] = [s.method for s in group.surfaces if _reaches_edge(surfaces, s)]
+    counts = {group.name: len(group.surfaces) for group in surfaces.groups}
+    if any(maxima.values()):
         yield Notice(
-            "note",
-            f"The {percent(content.surfaces.level)} set reaches the edge of the parameter box in "
-            f"{join(shown)}: the set shown there is cut off.",
+            "caution",
+            f"The likelihood is largest on the edge of the parameter box in "
+            f"{_where(maxima, counts)}: its true maximum may lie outside, and chi-squared levels "
+            "do not hold there.",
         )
+    if any(sets.values()):
+        yield Notice(
+            "caution",
+            f"The {percent(surfaces.level)} set reaches the edge of the parameter box in "
+            f"{_where(sets, counts)}: the set shown there is cut off.",
+        )
+
+
+def _where(methods: Mapping[str, list[str]], counts: Mapping[str, int]) -> str:
+    """Groups with the methods concerned: "site 1 (every method) and site 2 (ASA)"."""
+    named = [f"{group} ({_by(found, counts[group])})" for group, found in methods.items() if found]
+    shown = named if len(named) <= MOST_NAMED else named[:MOST_NAMED]
+    more = len(named) - len(shown)
+    return join([*shown, f"{more} more"] if more else shown)
+
+
+def _by(methods: list[str], count: int) -> str:
+    if len(methods) == count and count > 1:
+        return "every method"
+    return ", ".join(method_label(m) for m in methods)
+
+
+def _peaks_on_edge(surfaces: Surfaces, surface: Surface) -> bool:
+    """By the estimate where there is one, else by the largest value of the grid."""
+    low = np.array([axis.values[0] for axis in surfaces.axes])
+    high = np.array([axis.values[-1] for axis in surfaces.axes])
+    if surface.mle is not None:
+        at = np.asarray(surface.mle)
+    else:
+        best = np.unravel_index(int(np.argmax(surface.values)), surface.values.shape)
+        at = np.array([axis.values[k] for axis, k in zip(surfaces.axes, best, strict=True)])
+    return bool((np.minimum(at - low, high - at) <= AT_EDGE * (high - low)).any())
 
 
 def _reaches_edge(surfaces: Surfaces, surface: Surface) -> bool:

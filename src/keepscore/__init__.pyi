@@ -1,0 +1,42 @@
+"""What type checkers see of `keepscore`, whose names are loaded when first used (__init__.py).
+
+Each name comes from the module that defines it; tests/test_types.py keeps this list in step.
+"""
+
+from keepscore import errors as errors
+from keepscore import figures as figures
+from keepscore import models as models
+from keepscore import networks as networks
+from keepscore.data.dataset import Dataset as Dataset
+from keepscore.data.reading import open_dataset as open_dataset
+from keepscore.data.simulate import simulate as simulate
+from keepscore.data.verification import repair as repair
+from keepscore.data.verification import verify as verify
+from keepscore.errors import KeepscoreError as KeepscoreError
+from keepscore.errors import KeepscoreWarning as KeepscoreWarning
+from keepscore.evaluation.equivalence import equivalence as equivalence
+from keepscore.evaluation.etest import etest as etest
+from keepscore.evaluation.ltest import ltest as ltest
+from keepscore.evaluation.scorecard import scorecard as scorecard
+from keepscore.evaluation.worth import worth as worth
+from keepscore.inference.calibration import calibrate as calibrate
+from keepscore.inference.confidence import confidence_set as confidence_set
+from keepscore.inference.coverage import local_coverage as local_coverage
+from keepscore.inference.mle import mle as mle
+from keepscore.inference.posterior import posterior as posterior
+from keepscore.inference.refine import refine as refine
+from keepscore.inference.sbc import sbc as sbc
+from keepscore.inference.tests import lrt as lrt
+from keepscore.likelihood import Likelihood as Likelihood
+from keepscore.losses.objective import ASA as ASA
+from keepscore.losses.objective import BCE as BCE
+from keepscore.models.laws import check_model as check_model
+from keepscore.space import Parameter as Parameter
+from keepscore.space import Space as Space
+from keepscore.surrogate import Surrogate as Surrogate
+from keepscore.surrogate import load as load
+from keepscore.training.config import TrainConfig as TrainConfig
+from keepscore.training.train import train as train
+
+__version__: str
+__all__: list[str]

@@ -1,0 +1,80 @@
+"""Draws as an ArviZ object, and what they are worth: R-hat and effective sample size.
+
+ArviZ has two generations. 0.x takes the groups as keywords and gives an InferenceData; 1.x takes
+one mapping and gives an xarray DataTree. Both answer to `draws.posterior["name"]` and to
+`draws["posterior"]`, and only this module knows which one is installed.
+"""
+
+from __future__ import annotations
+
+import inspect
+import os
+import tempfile
+import warnings
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from keepscore.checks import Floats
+
+Groups = Mapping[str, Mapping[str, np.ndarray]]
+
+
+class Worth(NamedTuple):
+    """R-hat and effective sample size of one variable's draws."""
+
+    rhat: float
+    ess: float
+
+
+def as_arviz(groups: Groups) -> Any:
+    """Groups of variables (chains, draws, ...) as InferenceData (0.x) or DataTree (1.x)."""
+    make = _arviz().from_dict
+    # 1.x still has a name InferenceData, so the signature decides.
+    by_keyword = "posterior" in inspect.signature(make).parameters
+    return make(**groups) if by_keyword else make({name: dict(g) for name, g in groups.items()})
+
+
+def worth(draws: Any, names: Iterable[str]) -> dict[str, Worth]:
+    """R-hat and effective sample size of each named scalar variable of the posterior."""
+    az, wanted = _arviz(), list(names)
+    rhat, ess = az.rhat(draws, var_names=wanted), az.ess(draws, var_names=wanted)
+    return {name: Worth(float(rhat[name]), float(ess[name])) for name in wanted}
+
+
+def effective_sizes(chains: Floats) -> Floats:
+    """Of chains (g, chains, n, d), g data sets side by side: (g, d)."""
+    draws = as_arviz({"posterior": {"theta": np.moveaxis(chains, 0, 2)}})
+    return np.asarray(_arviz().ess(draws)["theta"])
+
+
+def _arviz() -> Any:
+    """ArviZ, without 0.x's notice of the coming 1.0.
+
+    0.23 notes in the user's cache folder when it last gave that notice, and cannot be imported
+    where there is none to write to; there it notes it in a temporary folder.
+    """
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", FutureWarning)
+        try:
+            import arviz
+        except OSError:
+            with tempfile.TemporaryDirectory() as folder, _cache_folder(folder):
+                import arviz
+    return arviz
+
+
+@contextmanager
+def _cache_folder(folder: str) -> Iterator[None]:
+    """The user's cache folder is `folder`, for a while."""
+    before = os.environ.get("XDG_CACHE_HOME")
+    os.environ["XDG_CACHE_HOME"] = folder
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ["XDG_CACHE_HOME"]
+        else:
+            os.environ["XDG_CACHE_HOME"] = before
