@@ -12,9 +12,10 @@ from keepscore.errors import DomainError, DtypeError, KeepscoreWarning
 from keepscore.inference import draws as draws_file
 from keepscore.inference import select
 from keepscore.inference.draws import as_arviz, effective_sizes, worth
-from keepscore.inference.nuts import LARGEST_DEPTH, Settings, sample
+from keepscore.inference.nuts import LARGEST_DEPTH, Settings, _programs, sample
 from keepscore.inference.posterior import _to_arviz
 from keepscore.inference.start import maximise
+from keepscore.likelihood import Traced
 
 
 def by_grid(like, log_prior=None, side=400):
@@ -66,7 +67,7 @@ def test_traced_likelihood_with_a_prior():
         z = (data - theta[0]) * jnp.exp(-theta[1])
         return -0.5 * (z**2).sum() - data.size * theta[1]
 
-    like = replace(plain, traceable=traced)
+    like = replace(plain, traceable=Traced(lambda data, theta, group: traced(theta, group), ()))
     result = ks.posterior(
         like, prior=lambda t: -0.5 * ((t[0] + 0.2) / 0.15) ** 2, seed=2, draws=600, warmup=250
     )
@@ -135,7 +136,9 @@ def test_what_arviz_finds_of_known_draws():
 def test_trajectories_end_on_a_ridge_too_narrow_for_them():
     """Crossing a ridge a thousand times longer than wide takes more steps than are allowed."""
     _, _, x = toy_groups(1, n=3, seed=35, theta=[0.1, 0.0])
-    flat = replace(FastToy().given(x[0]), traceable=lambda theta, group: 0.0 * theta[0])
+    flat = replace(
+        FastToy().given(x[0]), traceable=Traced(lambda data, theta, group: 0.0 * theta[0], ())
+    )
     with pytest.warns(KeepscoreWarning, match="DO NOT TRUST.*cut at 128 steps"):
         result = ks.posterior(
             flat,
@@ -159,7 +162,10 @@ def test_chains_of_many_groups_are_those_groups_posteriors():
 
     found = maximise(plain)
     group = np.array([2, 0, 2, 0])
-    for like in (plain, replace(plain, traceable=traced)):
+    for like in (
+        plain,
+        replace(plain, traceable=Traced(lambda data, theta, group: traced(theta, group), ())),
+    ):
         theta, _ = sample(like, None, found, group, 1, Settings(draws=400, warmup=200))
         for i in (0, 2):
             mean, sd = by_grid(select(plain, i))
@@ -183,3 +189,32 @@ def test_bad_input():
         ks.posterior(one, prior=lambda theta: -np.inf * (theta[0] ** 2 + 1))
     with pytest.raises(DomainError):
         ks.posterior(one, chains=0)
+
+
+@pytest.mark.parametrize("kind", ["exact", "surrogate", "one of several groups"])
+def test_a_second_data_set_is_not_compiled_anew(kind):
+    """Programs are kept by likelihood function and settings, and data are their arguments."""
+    import jax
+    from training_helpers import Tiny
+
+    from keepscore.surrogate import Surrogate
+
+    _, _, x = toy_groups(3, n=4, seed=40)
+    source = FastToy()
+    if kind != "exact":
+        source = Surrogate(Tiny(jax.random.key(0)), source.space, (4,))
+    whole = source.given(x)
+    drawn = []
+    for i in range(3):
+        like = select(whole, i) if kind == "one of several groups" else source.given(x[i])
+        found = maximise(like)
+        settings = Settings(draws=20, warmup=30)
+        before = _programs.cache_info().misses
+        theta, _ = sample(like, None, found, np.zeros(2, dtype=np.int64), 0, settings)
+        drawn.append(theta.mean(axis=(0, 1)))
+        if i:
+            assert _programs.cache_info().misses == before
+    function = whole.traceable.function if kind == "surrogate" else None
+    if function is not None:
+        assert _programs(function, None, settings)[1]._cache_size() == 1
+    assert len({tuple(mean) for mean in drawn}) == 3  # each data set has draws of its own

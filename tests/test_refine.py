@@ -18,6 +18,7 @@ from keepscore.errors import (
     NonFiniteError,
 )
 from keepscore.inference.likelihood import select
+from keepscore.likelihood import Traced
 
 
 def bent(exact, height=2.0):
@@ -249,7 +250,9 @@ def test_the_traced_correction_is_the_same_function():
     import jax.numpy as jnp
 
     exact, _ = toy_likelihood(3)
-    surrogate = replace(bent(exact), traceable=lambda theta, group: jnp.float32(0.0))
+    surrogate = replace(
+        bent(exact), traceable=Traced(lambda data, theta, group: jnp.float32(0.0), ())
+    )
     refined = ks.refine(surrogate, exact, evaluations=20)
     plain = ks.refine(bent(exact), exact, evaluations=20)
     theta = np.concatenate([ks.mle(refined).estimate, exact.space.grid(2)[:3]])

@@ -28,6 +28,21 @@ Integers = NDArray[np.int64]
 
 
 @dataclass(frozen=True)
+class Traced:
+    """A log-likelihood written in JAX, for samplers: function(data, theta (d,), group) -> scalar.
+
+    `function` can be hashed and is equal for all data sets of one surrogate, so that what is
+    compiled for one serves the next; all that belongs to the observations is in `data`.
+    """
+
+    function: Callable[[Any, Any, Any], Any]
+    data: Any
+
+    def __call__(self, theta: Any, group: Any) -> Any:
+        return self.function(self.data, theta, group)
+
+
+@dataclass(frozen=True)
 class Likelihood:
     """Log-likelihood of one group of observations, or of many groups at once."""
 
@@ -39,8 +54,7 @@ class Likelihood:
     surface: Callable[[Floats], Floats]
     single: bool = True
     kind: str = "exact"
-    # theta (d,), group -> scalar, written in JAX, for samplers that trace; None: use the callbacks.
-    traceable: Callable[[Any, int], Any] | None = None
+    traceable: Traced | None = None  # None: samplers call the functions above from JAX
     # Plain data of a calibration saved with a surrogate; `inference.calibration` reads it.
     calibration: Mapping[str, Any] | None = None
     # Of a refined likelihood: its error, what it cost and where it holds (`inference.refine`).

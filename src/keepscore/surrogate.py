@@ -158,7 +158,7 @@ class Surrogate:
         return Likelihood(
             self.space, g, n, pairs, pairs_gradient, surface, single,
             kind="surrogate",
-            traceable=lambda theta, group: evaluator.log_likelihood(groups, theta, group),
+            traceable=evaluator.traced(groups),
             calibration=self.calibration,
         )  # fmt: skip
 

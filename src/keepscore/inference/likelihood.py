@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -10,7 +11,7 @@ from numpy.typing import ArrayLike
 
 from keepscore.checks import Floats, as_floats, require_count, require_finite
 from keepscore.errors import DomainError, DtypeError, ShapeError
-from keepscore.likelihood import Integers, Likelihood
+from keepscore.likelihood import Integers, Likelihood, Traced
 from keepscore.space import Region
 
 __all__ = ["Likelihood", "require_likelihood", "require_theta0", "select", "surface_by_blocks"]
@@ -57,13 +58,6 @@ def select(like: Likelihood, index: int | slice | ArrayLike) -> Likelihood:
         values = whole.pairs(np.tile(theta, (len(chosen), 1)), np.repeat(chosen, len(theta)))
         return values.reshape(len(chosen), len(theta))
 
-    def of_whole(i: Any) -> Any:
-        if len(chosen) == 1:
-            return int(chosen[0])
-        import jax.numpy as jnp
-
-        return jnp.asarray(chosen)[i]  # i may be traced
-
     return replace(
         whole,
         group_count=len(chosen),
@@ -71,8 +65,22 @@ def select(like: Likelihood, index: int | slice | ArrayLike) -> Likelihood:
         pairs=lambda theta, group: whole.pairs(theta, chosen[group]),
         pairs_gradient=lambda theta, group: whole.pairs_gradient(theta, chosen[group]),
         surface=surface,
-        traceable=None if traced is None else lambda theta, i: traced(theta, of_whole(i)),
+        traceable=None
+        if traced is None
+        else Traced(OfChosen(traced.function), (traced.data, chosen)),
     )
+
+
+@dataclass(frozen=True)
+class OfChosen:
+    """A traced log-likelihood of some groups: (data, chosen (k,)), theta (d,), group -> scalar."""
+
+    function: Callable[[Any, Any, Any], Any]
+
+    def __call__(self, data: tuple[Any, Any], theta: Any, group: Any) -> Any:
+        import jax.numpy as jnp
+
+        return self.function(data[0], theta, jnp.asarray(data[1])[group])
 
 
 def surface_by_blocks(like: Likelihood, theta: Floats) -> Floats:

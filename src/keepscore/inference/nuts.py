@@ -16,8 +16,11 @@ prior that is no density) then costs minutes and a warning, not for ever.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import itertools
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -27,7 +30,7 @@ from keepscore.errors import DomainError
 from keepscore.inference.likelihood import Likelihood
 from keepscore.inference.search import make_positive
 from keepscore.inference.start import Maximum
-from keepscore.likelihood import Integers
+from keepscore.likelihood import Integers, Traced
 from keepscore.space import Space
 
 LARGEST_DEPTH = 7
@@ -87,7 +90,6 @@ def sample(
     import jax.numpy as jnp
 
     charts = Charts.at_maxima(like.space, found, group)
-    density = _log_density(like, prior, charts.low, charts.width)
     reference = found.value[group]
     own = (
         jnp.asarray(charts.z_hat, jnp.float32),
@@ -97,25 +99,46 @@ def sample(
         # What float32 loses of the reference.
         jnp.asarray(reference - reference.astype(np.float32), jnp.float32),
     )
-    _require_usable(density, tuple(a[0] for a in own))
     rng = np.random.default_rng(seed)
     start = rng.standard_normal((len(group), like.space.d))
     keys = jax.random.split(jax.random.key(int(rng.integers(2**31))), len(group))
-    run = jax.jit(jax.vmap(lambda *one: _one_chain(density, settings, *one)))
-    sampled = run(keys, jnp.asarray(start, jnp.float32), own)
-    stats = {name: np.asarray(array) for name, array in sampled.items()}
+    with _on_host(like) as key:
+        traced = like.traceable or Traced(_Called(like.space.d), jnp.int32(key))
+        box = (jnp.asarray(charts.low, jnp.float32), jnp.asarray(charts.width, jnp.float32))
+        data = (traced.data, box)
+        check, run = _programs(traced.function, prior, settings)
+        _require_usable(check(data, tuple(a[0] for a in own)))
+        sampled = run(keys, jnp.asarray(start, jnp.float32), own, data)
+        stats = {name: np.asarray(array) for name, array in sampled.items()}
     return charts.theta(stats.pop("position").astype(float)), stats
 
 
+@lru_cache(maxsize=32)
+def _programs(
+    function: Callable[[Any, Any, Any], Any], prior: Density | None, settings: Settings
+) -> tuple[Callable[..., Any], Callable[..., Any]]:
+    """(log density where chains start, all chains), compiled once for a likelihood's function: a
+    second data set of the same shape pays for its sampling only."""
+    import jax
+    import jax.numpy as jnp
+
+    density = _log_density(function, prior)
+
+    def check(data: Any, own: Any) -> Any:
+        return density(jnp.zeros_like(own[0]), data, *own)
+
+    def chain(key: Any, position: Any, own: Any, data: Any) -> dict[str, Any]:
+        return _one_chain(lambda w: density(w, data, *own), settings, key, position)
+
+    return jax.jit(check), jax.jit(jax.vmap(chain, in_axes=(0, 0, 0, None)))
+
+
 def _one_chain(
-    density: Callable[..., Any], settings: Settings, key: Any, position: Any, own: Any
+    log_density: Callable[[Any], Any], settings: Settings, key: Any, position: Any
 ) -> dict[str, Any]:
     """Warm up and sample one chain: arrays (draws, ...)."""
     import blackjax
     import jax
-
-    def log_density(w: Any) -> Any:
-        return density(w, *own)
 
     adaptation = blackjax.window_adaptation(
         blackjax.nuts,
@@ -146,70 +169,107 @@ def _one_chain(
 
 
 def _log_density(
-    like: Likelihood, prior: Density | None, low: Floats, width: Floats
+    function: Callable[[Any, Any, Any], Any], prior: Density | None
 ) -> Callable[..., Any]:
-    """w (d,) and a chain's own z_hat, A, group, reference (in two parts) -> log density."""
+    """w (d,), (data, box) and a chain's own z_hat, A, group, reference (in two parts) -> log
+    density."""
     import jax
     import jax.numpy as jnp
 
-    traced = like.traceable
-    if traced is None:
-        called = _called_from_jax(like)
-    else:
-        called = lambda theta, group, one, two: traced(theta, group) - one - two  # noqa: E731
+    def relative(data: Any, theta: Any, group: Any, one: Any, two: Any) -> Any:
+        if isinstance(function, _Called):
+            return function.relative(data, theta, group, one, two)
+        return function(data, theta, group) - one - two
 
-    def density(w: Any, z_hat: Any, a: Any, group: Any, one: Any, two: Any) -> Any:
+    def density(w: Any, given: Any, z_hat: Any, a: Any, group: Any, one: Any, two: Any) -> Any:
+        data, (low, width) = given
         # Written out for one vector: d x d, and no matrix product for vmap to batch.
         z = z_hat + (a * w).sum(axis=1)
         jacobian = (jax.nn.log_sigmoid(z) + jax.nn.log_sigmoid(-z)).sum()
         theta = low + width * jax.nn.sigmoid(z)
-        value = called(theta, group, one, two) + jacobian
+        value = relative(data, theta, group, one, two) + jacobian
         value = value + (0.0 if prior is None else prior(theta))
         return jnp.where(jnp.isnan(value), -jnp.inf, value)
 
     return density
 
 
-def _called_from_jax(like: Likelihood) -> Callable[..., Any]:
-    """l(theta) - reference as a JAX function: value and gradient from one call back to NumPy.
+# Likelihoods that compiled programs may call, by number: the programs outlive them.
+_CALLABLE: dict[int, Likelihood] = {}
 
-    The reference (l at its maximum) is subtracted in float64; float32 then loses nothing.
-    """
-    import jax
-    import jax.numpy as jnp
 
-    d = like.space.d
+@contextmanager
+def _on_host(like: Likelihood) -> Iterator[int]:
+    """A number under which compiled code finds this likelihood, for as long as it samples."""
+    number = next(_NUMBERS)
+    _CALLABLE[number] = like
+    try:
+        yield number
+    finally:
+        del _CALLABLE[number]
 
-    def on_host(theta: Any, group: Any, one: Any, two: Any) -> tuple[np.ndarray, np.ndarray]:
-        lead = np.shape(theta)[:-1]
-        rows = np.asarray(theta, dtype=float).reshape(-1, d)
-        of, one, two = (np.broadcast_to(a, lead).ravel() for a in (group, one, two))
-        value, gradient = like.pairs_gradient(rows, of.astype(np.int64))
-        usable = np.isfinite(value) & np.isfinite(gradient).all(axis=1)
-        value = np.where(usable, value - one.astype(float) - two.astype(float), -np.inf)
-        gradient = np.where(usable[:, None], gradient, 0.0)
-        return (
-            value.reshape(lead).astype(np.float32),
-            gradient.reshape(*lead, d).astype(np.float32),
+
+_NUMBERS = itertools.count()
+
+
+@dataclass(frozen=True)
+class _Called:
+    """A likelihood that is not written in JAX, called from it: value and gradient from one call
+    back to NumPy. `data` is its number among those that can be called."""
+
+    d: int
+
+    def __call__(self, data: Any, theta: Any, group: Any) -> Any:
+        import jax.numpy as jnp
+
+        return self.relative(data, theta, group, jnp.float32(0), jnp.float32(0))
+
+    def relative(self, number: Any, theta: Any, group: Any, one: Any, two: Any) -> Any:
+        """l(theta) - reference. The reference (l at its maximum, in two parts) is subtracted in
+        float64; float32 then loses nothing."""
+        import jax
+        import jax.numpy as jnp
+
+        shapes = (
+            jax.ShapeDtypeStruct((), jnp.float32),
+            jax.ShapeDtypeStruct((self.d,), jnp.float32),
         )
 
-    def both(*arguments: Any) -> tuple[Any, Any]:
-        shapes = (jax.ShapeDtypeStruct((), jnp.float32), jax.ShapeDtypeStruct((d,), jnp.float32))
-        return jax.pure_callback(on_host, shapes, *arguments, vmap_method="expand_dims")
+        def both(*arguments: Any) -> tuple[Any, Any]:
+            return jax.pure_callback(_call_back, shapes, *arguments, vmap_method="expand_dims")
 
-    @jax.custom_vjp
-    def value(theta: Any, group: Any, one: Any, two: Any) -> Any:
-        return both(theta, group, one, two)[0]
+        @jax.custom_vjp
+        def value(theta: Any, number: Any, group: Any, one: Any, two: Any) -> Any:
+            return both(theta, number, group, one, two)[0]
 
-    value.defvjp(both, lambda gradient, upstream: (upstream * gradient, None, None, None))
-    return value
+        def backward(gradient: Any, upstream: Any) -> tuple[Any, ...]:
+            return upstream * gradient, None, None, None, None
+
+        value.defvjp(both, backward)
+        return value(theta, number, group, one, two)
 
 
-def _require_usable(density: Callable[..., Any], own: tuple[Any, ...]) -> None:
-    """The density traces, is a scalar, and is finite where sampling starts; else say so now."""
-    import jax.numpy as jnp
+def _call_back(
+    theta: Any, number: Any, group: Any, one: Any, two: Any
+) -> tuple[np.ndarray, np.ndarray]:
+    """Values and gradients of all chains at once; arrays may have a leading axis of chains."""
+    d, lead = np.shape(theta)[-1], np.shape(theta)[:-1]
+    rows = np.asarray(theta, dtype=float).reshape(-1, d)
+    of, one, two = (np.broadcast_to(a, lead).ravel() for a in (group, one, two))
+    like = _CALLABLE[int(np.ravel(number)[0])]
+    value, gradient = like.pairs_gradient(rows, of.astype(np.int64))
+    usable = np.isfinite(value) & np.isfinite(gradient).all(axis=1)
+    value = np.where(usable, value - one.astype(float) - two.astype(float), -np.inf)
+    gradient = np.where(usable[:, None], gradient, 0.0)
+    return (
+        value.reshape(lead).astype(np.float32),
+        gradient.reshape(*lead, d).astype(np.float32),
+    )
 
-    value = np.asarray(density(jnp.zeros_like(own[0]), *own))
+
+def _require_usable(found: Any) -> None:
+    """The density where chains start is a finite scalar; else say so now."""
+    value = np.asarray(found)
     if value.shape != ():
         raise DomainError(f"prior must return a scalar log density; got shape {value.shape}.")
     if not np.isfinite(value):

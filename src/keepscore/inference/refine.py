@@ -44,7 +44,7 @@ from keepscore.inference.likelihood import require_likelihood, select
 from keepscore.inference.mle import observed_information
 from keepscore.inference.search import make_positive
 from keepscore.inference.start import Maximum, climb_again, maximise
-from keepscore.likelihood import Integers, Likelihood
+from keepscore.likelihood import Integers, Likelihood, Traced
 from keepscore.numerics import kriging
 from keepscore.numerics.kriging import Kriging, powers_up_to
 from keepscore.space import Region
@@ -140,12 +140,11 @@ def refine(
             stacklevel=2,
         )
     refined = _corrected(like, correction)
-    more = None if like.traceable is None else correction.traced()
-    return refined if more is None else replace(refined, traceable=_sum(like.traceable, more))
-
-
-def _sum(one: Any, two: Any) -> Callable[[Any, Any], Any]:
-    return lambda theta, group: one(theta, group) + two(theta, group)
+    more = None if like.traceable is None else correction.traced_data()
+    if like.traceable is None or more is None:
+        return refined
+    ours = like.traceable
+    return replace(refined, traceable=Traced(TracedSum(ours.function), (ours.data, more)))
 
 
 def _require_together(like: Likelihood, exact: Likelihood) -> None:
@@ -200,8 +199,8 @@ class Correction:
         along = np.where((share < 1)[:, None, None], along, 0.0)
         return held, share[:, None, None] * (np.eye(d) - along)
 
-    def traced(self) -> Callable[[Any, Any], Any] | None:
-        """D at theta (d,) of a group, written in JAX; None if no polynomial comes near enough.
+    def traced_data(self) -> tuple[Any, ...] | None:
+        """What `TracedSum` needs of D; None if no polynomial comes near enough.
 
         The interpolant's weights are large and cancel, which float32 cannot hold. A polynomial of
         it over the ellipsoid, scaled to the unit ball, can.
@@ -211,21 +210,10 @@ class Correction:
         found = self._as_polynomial()
         if found is None:
             return None
-        powers, coefficients = found
-        of = [
-            jnp.asarray(array, jnp.float32)
-            for array in (self.record.centre, self.record.factor / self.record.radius, coefficients)
-        ]
-
-        def difference(theta: Any, group: Any) -> Any:
-            centre, factor, beta = (array[group] for array in of)
-            s = (factor * (theta - centre)[:, None]).sum(axis=0)
-            square = (s**2).sum()
-            far = square > 1
-            s = s * jnp.where(far, 1 / jnp.sqrt(jnp.where(far, square, 1.0)), 1.0)
-            return (beta * jnp.prod(s ** jnp.asarray(powers), axis=1)).sum()
-
-        return difference
+        powers, beta = found
+        centre, factor = self.record.centre, self.record.factor / self.record.radius
+        floats = (jnp.asarray(array, jnp.float32) for array in (centre, factor, beta))
+        return *floats, jnp.asarray(powers, jnp.int32)
 
     def _as_polynomial(self) -> tuple[Integers, Floats] | None:
         """Powers (terms, d) and coefficients (g, terms) in s = factor'(theta - centre) / radius."""
@@ -246,6 +234,25 @@ class Correction:
             if np.sqrt((off**2).mean(axis=1)).max() < 0.3 * record.tolerance:
                 return powers, beta
         return None
+
+
+@dataclass(frozen=True)
+class TracedSum:
+    """A traced log-likelihood plus D, a polynomial within the ellipsoid and constant along rays
+    outside: (data, (centre, factor, beta, powers)), theta (d,), group -> scalar."""
+
+    function: Callable[[Any, Any, Any], Any]
+
+    def __call__(self, data: tuple[Any, Any], theta: Any, group: Any) -> Any:
+        import jax.numpy as jnp
+
+        ours, (*of_group, powers) = data
+        centre, factor, beta = (array[group] for array in of_group)
+        s = (factor * (theta - centre)[:, None]).sum(axis=0)
+        square = (s**2).sum()
+        far = square > 1
+        s = s * jnp.where(far, 1 / jnp.sqrt(jnp.where(far, square, 1.0)), 1.0)
+        return self.function(ours, theta, group) + (beta * jnp.prod(s**powers, axis=1)).sum()
 
 
 def _corrected(like: Likelihood, correction: Correction) -> Likelihood:

@@ -19,6 +19,7 @@ work is cut into tiles that fit the cache.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from functools import cache, partial, wraps
 from typing import Any
 
@@ -29,6 +30,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from keepscore.checks import Floats
+from keepscore.likelihood import Traced
 from keepscore.networks.base import every_pair, has_linear_head, has_table, is_weight
 from keepscore.networks.compilation import compiler_options
 
@@ -156,13 +158,25 @@ class Evaluator:
                 out[of_group, of_theta] = kept.astype(np.float64).sum(axis=2).T
         return out
 
-    def log_likelihood(self, groups: Any, theta: Any, group: Any) -> Any:
-        """Of one group at one theta (d,), as a scalar in JAX, for samplers that trace."""
+    def traced(self, groups: Any) -> Traced:
+        """The log-likelihood of one group at one theta (d,), as a scalar in JAX, for samplers."""
+        return Traced(GroupLogLikelihood(self.structure), (self.arrays, groups))
+
+
+@dataclass(frozen=True)
+class GroupLogLikelihood:
+    """((weights, constants), groups), theta (d,), group -> log-likelihood; equal for all networks
+    of one structure."""
+
+    structure: Structure
+
+    def __call__(self, data: tuple[Arrays, Any], theta: Any, group: Any) -> Any:
+        arrays, groups = data
 
         def one_member(one: Any, f: Any) -> Any:
             return _at_one_theta(one, jnp.asarray(theta, jnp.float32), f).sum()
 
-        return self.structure.each_member(self.arrays, one_member, groups[:, group]).mean()
+        return self.structure.each_member(arrays, one_member, groups[:, group]).mean()
 
 
 def _compiled(function: Callable[..., Any]) -> Callable[..., Any]:
