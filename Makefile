@@ -33,7 +33,7 @@ test-slow: setup browser
 
 # Hostile files and bad arguments by the thousand: nothing but typed errors may come of them.
 test-attack: setup
-	cd tests && ../$(BIN)/python -m attack
+	cd tests/helpers && ../../$(BIN)/python -m attack
 
 lint: setup
 	$(BIN)/ruff check .
@@ -70,7 +70,7 @@ bench-setup: .venv-bench/.installed
 	touch $@
 
 test-bridge: bench-setup
-	.venv-bench/bin/python -m pytest tests/test_sbi_bridge.py tests/test_peers.py
+	.venv-bench/bin/python -m pytest tests/surrogate/test_sbi_bridge.py tests/benchmarks/test_peers.py
 
 clean:
 	rm -rf $(VENV) .venv-bench .pytest_cache .mypy_cache .ruff_cache build dist

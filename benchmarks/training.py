@@ -21,7 +21,7 @@ import numpy as np
 
 from keepscore import networks
 from keepscore.losses import ASA, BCE
-from keepscore.training.epoch import Plan, Tables, runner
+from keepscore.training.compiled_epoch import Plan, Tables, runner
 from keepscore.training.step import Batch, adam, objective
 from keepscore.training.step import start as first_state
 

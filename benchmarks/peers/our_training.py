@@ -18,8 +18,8 @@ from benchmarks.peers.processes import Round
 from keepscore.losses import ASA, BCE
 from keepscore.networks.base import split
 from keepscore.networks.catalogue import resolve
+from keepscore.training.compiled_epoch import Plan, Tables, runner
 from keepscore.training.config import TrainConfig
-from keepscore.training.epoch import Plan, Tables, runner
 from keepscore.training.step import adam, objective
 from keepscore.training.step import start as first_state
 

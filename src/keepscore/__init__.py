@@ -42,7 +42,7 @@ _HOMES = {
     "etest": "keepscore.evaluation",
     "scorecard": "keepscore.evaluation",
     "equivalence": "keepscore.evaluation",
-    "worth": "keepscore.evaluation.worth",
+    "worth": "keepscore.evaluation.pilot",
 }
 _SUBPACKAGES = ("models", "networks", "errors", "figures")
 

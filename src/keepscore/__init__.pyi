@@ -1,6 +1,7 @@
 """What type checkers see of `keepscore`, whose names are loaded when first used (__init__.py).
 
-Each name comes from the module that defines it; tests/test_types.py keeps this list in step.
+Each name comes from the module that defines it;
+tests/package/test_types.py keeps this list in step.
 """
 
 from keepscore import errors as errors
@@ -17,19 +18,19 @@ from keepscore.errors import KeepscoreWarning as KeepscoreWarning
 from keepscore.evaluation.equivalence import equivalence as equivalence
 from keepscore.evaluation.etest import etest as etest
 from keepscore.evaluation.ltest import ltest as ltest
+from keepscore.evaluation.pilot import worth as worth
 from keepscore.evaluation.scorecard import scorecard as scorecard
-from keepscore.evaluation.worth import worth as worth
 from keepscore.inference.calibration import calibrate as calibrate
 from keepscore.inference.confidence import confidence_set as confidence_set
 from keepscore.inference.coverage import local_coverage as local_coverage
+from keepscore.inference.lrt import lrt as lrt
 from keepscore.inference.mle import mle as mle
 from keepscore.inference.posterior import posterior as posterior
 from keepscore.inference.refine import refine as refine
 from keepscore.inference.sbc import sbc as sbc
-from keepscore.inference.tests import lrt as lrt
 from keepscore.likelihood import Likelihood as Likelihood
-from keepscore.losses.objective import ASA as ASA
-from keepscore.losses.objective import BCE as BCE
+from keepscore.losses.settings import ASA as ASA
+from keepscore.losses.settings import BCE as BCE
 from keepscore.models.laws import check_model as check_model
 from keepscore.space import Parameter as Parameter
 from keepscore.space import Space as Space

@@ -53,8 +53,8 @@ from keepscore.files import (
 )
 from keepscore.likelihood import Integers, Likelihood, as_groups
 from keepscore.locks import only_writer
-from keepscore.networks import evaluation
-from keepscore.networks.tensors import (
+from keepscore.networks import evaluator
+from keepscore.networks.safetensors_io import (
     Tensors,
     digest_of,
     from_tensors,
@@ -112,7 +112,7 @@ class Surrogate:
         """Gradient of the log-ratio in theta at pairs, (n, d)."""
         rows, data = self._pairs(theta, x)
         out = np.empty(rows.shape)
-        for part, _ in evaluation.pieces(len(rows), evaluation.HEAD_ROWS):
+        for part, _ in evaluator.pieces(len(rows), evaluator.HEAD_ROWS):
             features = _finite(self._evaluator.features(data[part, None]))
             index = np.arange(features.shape[1])
             out[part] = self._evaluator.scores(features, rows[part], index)[1][:, 0]
@@ -132,33 +132,33 @@ class Surrogate:
         observed, single = as_groups(xs, self.x_shape, each)
         g, n = observed.shape[:2]
         self._require_near(observed)
-        evaluator = self._evaluator
-        groups = _finite(evaluator.group_features(observed))
+        network = self._evaluator
+        groups = _finite(network.group_features(observed))
 
         def pairs(theta: Floats, group: Integers) -> Floats:
-            found = evaluator.pairs(groups, theta, group)
+            found = network.pairs(groups, theta, group)
             return found.sum(axis=2, dtype=np.float64).mean(axis=0)
 
         def pairs_gradient(theta: Floats, group: Integers) -> tuple[Floats, Floats]:
-            value, score = evaluator.scores(groups, theta, group)
+            value, score = network.scores(groups, theta, group)
             return value.sum(axis=1, dtype=np.float64), score.sum(axis=1, dtype=np.float64)
 
         def surface(theta: Floats) -> Floats:
             if not interpolate:
-                return evaluator.surface(groups, theta)
+                return network.surface(groups, theta)
             return chebyshev.evaluate_all(some_groups, g, theta, INTERPOLATION)
 
         def some_groups(theta: Floats, rows: Integers) -> Floats:
             if len(rows) == g:
-                return evaluator.surface(groups, theta)
+                return network.surface(groups, theta)
             # Padded, so that any number of groups runs in one of few compiled programs.
-            chosen = evaluation.pad(rows, evaluation.padded(len(rows), g))
-            return evaluator.surface(groups[:, chosen], theta)[: len(rows)]
+            chosen = evaluator.pad(rows, evaluator.padded(len(rows), g))
+            return network.surface(groups[:, chosen], theta)[: len(rows)]
 
         return Likelihood(
             self.space, g, n, pairs, pairs_gradient, surface, single,
             kind="surrogate",
-            traceable=evaluator.traced(groups),
+            traceable=network.traced(groups),
             calibration=self.calibration,
         )  # fmt: skip
 
@@ -259,15 +259,15 @@ class Surrogate:
     def _members_log_ratio(self, theta: ArrayLike, x: ArrayLike) -> Floats:
         rows, data = self._pairs(theta, x)
         out = np.empty((self.members, len(rows)))
-        for part, _ in evaluation.pieces(len(rows), evaluation.HEAD_ROWS):
+        for part, _ in evaluator.pieces(len(rows), evaluator.HEAD_ROWS):
             features = _finite(self._evaluator.features(data[part, None]))
             index = np.arange(features.shape[1])
             out[:, part] = self._evaluator.pairs(features, rows[part], index)[:, :, 0]
         return out
 
     @cached_property
-    def _evaluator(self) -> evaluation.Evaluator:
-        return evaluation.Evaluator(self.network, self.members)
+    def _evaluator(self) -> evaluator.Evaluator:
+        return evaluator.Evaluator(self.network, self.members)
 
 
 def load(path: str | os.PathLike[str], network: Any = None) -> Surrogate:

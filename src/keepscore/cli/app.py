@@ -15,10 +15,10 @@ from keepscore.cli import (
     demo,
     evaluate,
     infer,
+    pilot,
     report,
     simulate,
     train,
-    worth,
 )
 from keepscore.errors import FormatError, KeepscoreError, KeepscoreWarning, StorageError
 
@@ -60,7 +60,7 @@ app.command("calibrate")(calibrate.calibrate)
 app.command("infer")(infer.infer)
 app.command("report")(report.report)
 app.command("demo")(demo.demo)
-app.command("worth")(worth.worth)
+app.command("worth")(pilot.worth)
 app.command("verify")(simulate.verify)
 app.command("repair")(simulate.repair)
 

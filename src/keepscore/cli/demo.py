@@ -185,9 +185,9 @@ def _content(
 
 def _picture(surfaces: Any, path: Path) -> None:
     """The first group's surfaces side by side, with everybody's maximum and the truth."""
-    from keepscore.figures.likelihood_surfaces import SurfacePanel
-    from keepscore.figures.likelihood_surfaces import surfaces as draw
     from keepscore.figures.saving import save_figure
+    from keepscore.figures.surface_panels import SurfacePanel
+    from keepscore.figures.surface_panels import surfaces as draw
     from keepscore.report import EXACT
 
     group = surfaces.groups[0]
@@ -201,12 +201,12 @@ def _picture(surfaces: Any, path: Path) -> None:
 def _posterior_by_nuts(method: str, like: Any, seed: int) -> list[Any]:
     """Posterior of the raw parameters under a uniform prior, by NUTS on the surrogate."""
     from keepscore.inference import posterior
-    from keepscore.inference.draws import worth
+    from keepscore.inference.draws import chain_quality
     from keepscore.report import PosteriorRow
 
     names = list(like.space.names)
     draws = posterior(like, seed=seed)
-    found, diverging = worth(draws, names), int(draws["posterior"].attrs["divergences"])
+    found, diverging = chain_quality(draws, names), int(draws["posterior"].attrs["divergences"])
     rows = []
     for name in names:
         values = np.asarray(draws["posterior"][name]).ravel()

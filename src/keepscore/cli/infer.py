@@ -28,7 +28,7 @@ from keepscore.files import make_folder, write_json
 from keepscore.space import Space
 
 if TYPE_CHECKING:
-    from keepscore.inference.null import Calibration
+    from keepscore.inference.null_distribution import Calibration
     from keepscore.surrogate import Surrogate
 
 POINTS = 61  # a side of the picture's grid
@@ -130,7 +130,7 @@ def _require_possible(surrogate: Surrogate, xs: np.ndarray) -> None:
 
 def _joint_calibration(like: Any) -> Calibration | None:
     """The surrogate's calibration, if it is of all parameters together and for such groups."""
-    from keepscore.inference.null import find_calibration
+    from keepscore.inference.null_distribution import find_calibration
 
     return find_calibration(like, None, like.space.names, "base")
 

@@ -28,10 +28,10 @@ from scipy import stats
 
 from keepscore.checks import Floats, as_counts, require_count, require_level
 from keepscore.errors import KeepscoreWarning, MissingError
-from keepscore.evaluation.cache import Arrays, cached
 from keepscore.evaluation.estimate import Estimate, stratified_mean
+from keepscore.evaluation.exact_cache import Arrays, cached
 from keepscore.evaluation.ltest import require_same_space
-from keepscore.evaluation.sets import wilks_volumes
+from keepscore.evaluation.set_volumes import wilks_volumes
 from keepscore.inference import confidence_set, invariants, lrt
 from keepscore.likelihood import Likelihood
 from keepscore.models.base import Model, describe

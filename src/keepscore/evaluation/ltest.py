@@ -30,9 +30,9 @@ from numpy.typing import ArrayLike, NDArray
 from keepscore.checks import Floats, require_count
 from keepscore.data import Dataset, simulate
 from keepscore.errors import MismatchError, MissingError
-from keepscore.evaluation.cache import Arrays, cached
 from keepscore.evaluation.estimate import Estimate, mean, root_mean_square
 from keepscore.evaluation.evidence import INTERVALS, log_evidence
+from keepscore.evaluation.exact_cache import Arrays, cached
 from keepscore.inference import invariants
 from keepscore.models.base import Model, describe
 from keepscore.space import Space

@@ -18,9 +18,9 @@ from keepscore.checks import Floats, as_theta, require_count, require_level
 from keepscore.errors import DomainError, DtypeError, SimulationError
 from keepscore.inference import invariants
 from keepscore.inference.likelihood import Likelihood
-from keepscore.inference.null import Calibration, NullFit, features, monomials
-from keepscore.inference.start import maximise
-from keepscore.inference.tests import held_parameters, null_maximum
+from keepscore.inference.lrt import held_parameters, null_maximum
+from keepscore.inference.maximise import maximise
+from keepscore.inference.null_distribution import Calibration, NullFit, features, monomials
 from keepscore.space import Region, Space
 
 LEVELS = (0.25, 0.5, 0.7, 0.8, 0.9, 0.95, 0.98)

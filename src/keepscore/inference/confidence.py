@@ -23,6 +23,7 @@ from scipy import stats
 from keepscore.checks import Floats, as_counts, as_floats, as_theta, require_level
 from keepscore.errors import KeepscoreWarning, ShapeError, unknown_name
 from keepscore.inference import invariants
+from keepscore.inference.level_set import POINTS_PER_SIDE, LevelSet, SetExtent, measure
 from keepscore.inference.likelihood import (
     Integers,
     Likelihood,
@@ -31,12 +32,11 @@ from keepscore.inference.likelihood import (
     squeeze,
     surface_by_blocks,
 )
+from keepscore.inference.lrt import held_parameters
+from keepscore.inference.maximise import Maximum, maximise, require_maximum
 from keepscore.inference.mle import warn_unconverged
-from keepscore.inference.null import Calibration, find_calibration
+from keepscore.inference.null_distribution import Calibration, find_calibration
 from keepscore.inference.profile import profile_intervals, restricted
-from keepscore.inference.region import POINTS_PER_SIDE, Extent, Field, measure
-from keepscore.inference.start import Maximum, maximise, require_maximum
-from keepscore.inference.tests import held_parameters
 from keepscore.space import Region
 
 METHODS = ("wilks", "calibrated")
@@ -170,7 +170,7 @@ class ConfidenceSet:
         )
 
     @cached_property
-    def _field(self) -> Field:
+    def _field(self) -> LevelSet:
         return (
             _joint_field(self)
             if len(self.parameters) == self.like.space.d
@@ -178,7 +178,7 @@ class ConfidenceSet:
         )
 
     @cached_property
-    def _extent(self) -> Extent:
+    def _extent(self) -> SetExtent:
         extent, known = measure(self._field, self.points), self._field
         invariants.require_not_negative(extent.volume, "confidence_set.volume", "a volume")
         everyone = np.arange(self.like.group_count)
@@ -257,7 +257,7 @@ def _warn_missed(missed: np.ndarray) -> None:
         )
 
 
-def _joint_field(cs: ConfidenceSet) -> Field:
+def _joint_field(cs: ConfidenceSet) -> LevelSet:
     """F for all parameters at once: one surface, no search."""
     low, high = cs.like.space.box(cs.region)
     found = cs.maximum
@@ -270,10 +270,10 @@ def _joint_field(cs: ConfidenceSet) -> Field:
         statistic = 2 * (found.value[group] - cs.like.pairs(theta, group))
         return _nothing_lost(statistic) - cs.critical(theta)
 
-    return Field(low, high, found.theta, cs.critical(found.theta), on_grid, at)
+    return LevelSet(low, high, found.theta, cs.critical(found.theta), on_grid, at)
 
 
-def _profile_field(cs: ConfidenceSet) -> Field:
+def _profile_field(cs: ConfidenceSet) -> LevelSet:
     """F for some parameters, the others profiled out: a search for every theta and group."""
     like, found = cs.like, cs.maximum
     held, _ = held_parameters(like.space, cs.parameters)
@@ -292,7 +292,7 @@ def _profile_field(cs: ConfidenceSet) -> Field:
         return values.reshape(g, len(theta))
 
     centre = found.theta[:, held]
-    return Field(low[held], high[held], centre, cs.critical(found.theta), on_grid, at)
+    return LevelSet(low[held], high[held], centre, cs.critical(found.theta), on_grid, at)
 
 
 def _nothing_lost(statistic: Floats) -> Floats:

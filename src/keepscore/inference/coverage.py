@@ -19,7 +19,7 @@ from keepscore.checks import Floats, as_theta, require_count, require_level
 from keepscore.errors import DomainError, unknown_name
 from keepscore.inference import invariants
 from keepscore.inference.calibration import LikelihoodSource, Simulator, null_statistics
-from keepscore.inference.null import Calibration
+from keepscore.inference.null_distribution import Calibration
 from keepscore.space import Region, Space, cells_per_side
 
 STREAM = 0xC0FE

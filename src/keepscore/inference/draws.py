@@ -22,7 +22,7 @@ from keepscore.checks import Floats
 Groups = Mapping[str, Mapping[str, np.ndarray]]
 
 
-class Worth(NamedTuple):
+class ChainQuality(NamedTuple):
     """R-hat and effective sample size of one variable's draws."""
 
     rhat: float
@@ -37,11 +37,11 @@ def as_arviz(groups: Groups) -> Any:
     return make(**groups) if by_keyword else make({name: dict(g) for name, g in groups.items()})
 
 
-def worth(draws: Any, names: Iterable[str]) -> dict[str, Worth]:
+def chain_quality(draws: Any, names: Iterable[str]) -> dict[str, ChainQuality]:
     """R-hat and effective sample size of each named scalar variable of the posterior."""
     az, wanted = _arviz(), list(names)
     rhat, ess = az.rhat(draws, var_names=wanted), az.ess(draws, var_names=wanted)
-    return {name: Worth(float(rhat[name]), float(ess[name])) for name in wanted}
+    return {name: ChainQuality(float(rhat[name]), float(ess[name])) for name in wanted}
 
 
 def effective_sizes(chains: Floats) -> Floats:

@@ -22,7 +22,7 @@ from keepscore.checks import Floats
 from keepscore.errors import KeepscoreWarning
 from keepscore.inference import invariants
 from keepscore.inference.likelihood import Likelihood, require_likelihood, squeeze
-from keepscore.inference.start import STARTS, Maximum, maximise
+from keepscore.inference.maximise import STARTS, Maximum, maximise
 from keepscore.space import Region, Space
 
 STEP = 0.05  # of a standard error

@@ -27,9 +27,9 @@ import numpy as np
 
 from keepscore.checks import Floats
 from keepscore.errors import DomainError
+from keepscore.inference.bfgs import make_positive
 from keepscore.inference.likelihood import Likelihood
-from keepscore.inference.search import make_positive
-from keepscore.inference.start import Maximum
+from keepscore.inference.maximise import Maximum
 from keepscore.likelihood import Integers, Traced
 from keepscore.space import Space
 

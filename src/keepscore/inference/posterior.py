@@ -14,10 +14,10 @@ import numpy as np
 from keepscore.checks import Floats, require_count, require_level
 from keepscore.errors import DomainError, DtypeError, KeepscoreWarning
 from keepscore.inference import invariants
-from keepscore.inference.draws import as_arviz, worth
+from keepscore.inference.draws import as_arviz, chain_quality
 from keepscore.inference.likelihood import Likelihood, require_likelihood
+from keepscore.inference.maximise import maximise
 from keepscore.inference.nuts import LARGEST_DEPTH, Density, Settings, sample
-from keepscore.inference.start import maximise
 from keepscore.space import Region
 
 LARGEST_RHAT = 1.01
@@ -77,7 +77,7 @@ def _to_arviz(
         "log_likelihood": {"group": np.asarray(value, dtype=float)},
     }
     result = as_arviz(groups)
-    found = worth(result, space.working_names).values()
+    found = chain_quality(result, space.working_names).values()
     worst, fewest = max(w.rhat for w in found), min(w.ess for w in found)
     diverging = int(stats["diverging"].sum())
     cut = float((stats["tree_depth"] >= LARGEST_DEPTH).mean())

@@ -18,9 +18,9 @@ from numpy.typing import ArrayLike
 
 from keepscore.checks import Floats, as_floats, require_finite
 from keepscore.errors import ConvergenceError, ShapeError
+from keepscore.inference.bfgs import Climb, Summit, climb, solve_free
 from keepscore.inference.invariants import rounding
-from keepscore.inference.search import Climb, Summit, climb, solve_free
-from keepscore.inference.start import Maximum, climb_again
+from keepscore.inference.maximise import Maximum, climb_again
 from keepscore.likelihood import Integers, Likelihood
 
 ROOT_TOLERANCE = 1e-4  # of Lambda; a change of 3e-5 in a coverage probability

@@ -40,10 +40,10 @@ from keepscore.errors import (
     MissingError,
     NonFiniteError,
 )
+from keepscore.inference.bfgs import make_positive
 from keepscore.inference.likelihood import require_likelihood, select
+from keepscore.inference.maximise import Maximum, climb_again, maximise
 from keepscore.inference.mle import observed_information
-from keepscore.inference.search import make_positive
-from keepscore.inference.start import Maximum, climb_again, maximise
 from keepscore.likelihood import Integers, Likelihood, Traced
 from keepscore.numerics import kriging
 from keepscore.numerics.kriging import Kriging, powers_up_to

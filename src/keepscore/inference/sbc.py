@@ -26,8 +26,8 @@ from keepscore.inference import invariants
 from keepscore.inference.calibration import LikelihoodSource, Simulator
 from keepscore.inference.draws import effective_sizes
 from keepscore.inference.likelihood import Likelihood, surface_by_blocks
+from keepscore.inference.maximise import maximise
 from keepscore.inference.nuts import Settings, sample
-from keepscore.inference.start import maximise
 from keepscore.space import Region, Space
 
 METHODS = ("grid", "nuts")

@@ -1,15 +1,15 @@
 """Training objectives: binary cross-entropy and its adaptive score augmentation (ASA)."""
 
-from keepscore.losses.cross_entropy import cross_entropy
-from keepscore.losses.objective import ASA, BCE, Loss, loss_from_dict, loss_to_dict
-from keepscore.losses.score import Perturbation, network_score, score_loss, search_epsilon
-from keepscore.losses.weighting import (
+from keepscore.losses.alpha import (
     AlphaHistory,
     empty_history,
     norm,
     recency_weighted,
     remember,
 )
+from keepscore.losses.cross_entropy import cross_entropy
+from keepscore.losses.score import Perturbation, network_score, score_loss, search_epsilon
+from keepscore.losses.settings import ASA, BCE, Loss, loss_from_dict, loss_to_dict
 
 __all__ = [
     "ASA",

@@ -2,7 +2,7 @@
 
 from keepscore.models.base import Model, Symmetry, build, describe, registered
 from keepscore.models.contact import ContactNetwork, contact_network
-from keepscore.models.custom import from_functions
+from keepscore.models.from_functions import from_functions
 from keepscore.models.gaussian import GaussianField
 from keepscore.models.graphs import edge_weights
 from keepscore.models.laws import LawReport, check_model

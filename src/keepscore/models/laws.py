@@ -30,7 +30,12 @@ from scipy.special import ndtri
 from keepscore.checks import Floats, require_count
 from keepscore.errors import KeepscoreError, MissingError
 from keepscore.models.base import Model
-from keepscore.models.custom import AutodiffScore, FunctionModel, central_differences, is_traceable
+from keepscore.models.from_functions import (
+    AutodiffScore,
+    FunctionModel,
+    central_differences,
+    is_traceable,
+)
 
 FALSE_ALARM = 1e-6
 BY_DIFFERENCES, BY_AUTODIFF = "score = central differences", "score = autodiff"

@@ -47,7 +47,7 @@ from keepscore.networks.base import (
     is_weight,
     split,
 )
-from keepscore.networks.tensors import hollow
+from keepscore.networks.safetensors_io import hollow
 
 
 @dataclass(frozen=True)

@@ -33,9 +33,9 @@ from jaxtyping import Array, Float
 from numpy.typing import ArrayLike, NDArray
 
 from keepscore.errors import DomainError, MissingError, ShapeError, unknown_name
-from keepscore.networks.exponential import ExponentialFamily
+from keepscore.networks.exponential_family import ExponentialFamily
 from keepscore.networks.layers import Source
-from keepscore.networks.tensors import hollow
+from keepscore.networks.safetensors_io import hollow
 
 NODES_PER_PERSON = 2
 SIZES: dict[str, dict[str, Any]] = {

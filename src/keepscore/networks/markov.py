@@ -20,7 +20,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from keepscore.errors import ShapeError
-from keepscore.networks.exponential import ExponentialFamily, Layers
+from keepscore.networks.exponential_family import ExponentialFamily, Layers
 from keepscore.networks.layers import Source
 
 _NATURAL = {"statistics": 32, "natural": (32, 32), "nodes": 64}

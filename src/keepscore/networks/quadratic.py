@@ -28,7 +28,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from keepscore.errors import ShapeError
-from keepscore.networks.exponential import ExponentialFamily, Layers
+from keepscore.networks.exponential_family import ExponentialFamily, Layers
 from keepscore.networks.layers import Source, computed
 
 _NATURAL = {"statistics": 32, "natural": (32, 32), "nodes": 256}

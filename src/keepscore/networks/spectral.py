@@ -29,7 +29,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from keepscore.errors import ShapeError
-from keepscore.networks.exponential import Layers, starting_nodes
+from keepscore.networks.exponential_family import Layers, starting_nodes
 from keepscore.networks.layers import Source, computed
 from keepscore.networks.quadratic import Cosines, powers, row_frequencies
 

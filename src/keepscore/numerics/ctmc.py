@@ -37,7 +37,7 @@ import numpy as np
 from jaxtyping import Float64, Int64
 
 from keepscore.numerics.jit import compiled
-from keepscore.numerics.lanes import LANE, WIDEST, axpy, fma, load, store, total, zeros
+from keepscore.numerics.simd import LANE, WIDEST, axpy, fma, load, store, total, zeros
 
 TOLERANCE = 1e-13
 # Probabilities below this count as zero (their log is -inf).

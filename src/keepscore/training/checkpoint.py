@@ -19,14 +19,14 @@ from typing import Any, NamedTuple
 
 from keepscore.errors import FormatError, KeepscoreWarning, MismatchError, StorageError
 from keepscore.files import LARGEST_JSON, read_regular, read_sealed, write_atomically, write_sealed
-from keepscore.networks.tensors import (
+from keepscore.networks.safetensors_io import (
     from_tensors,
     read_tensors,
     size_of,
     to_tensors,
     write_tensors,
 )
-from keepscore.training.position import Extent, Position, read_position
+from keepscore.training.progress_record import Position, RunBounds, read_position
 
 FORMAT, VERSION = "keepscore checkpoint", 2
 NAME, PREVIOUS = "checkpoint.json", "checkpoint-previous.json"
@@ -68,7 +68,7 @@ def write_checkpoint(
 
 
 def read_checkpoint(
-    folder: Path, state: Any, best: Any, settings: dict[str, Any], extent: Extent
+    folder: Path, state: Any, best: Any, settings: dict[str, Any], extent: RunBounds
 ) -> Checkpoint | None:
     """What an earlier run left here, None if there was none.
 
@@ -126,7 +126,7 @@ def _copy(source: Path, target: Path) -> None:
 
 
 def _read(
-    folder: Path, name: str, state: Any, best: Any, settings: dict[str, Any], extent: Extent
+    folder: Path, name: str, state: Any, best: Any, settings: dict[str, Any], extent: RunBounds
 ) -> Checkpoint:
     path = folder / name
     content = read_sealed(path, FORMAT, VERSION)

@@ -21,13 +21,13 @@ import numpy as np
 from keepscore.checks import Floats
 from keepscore.errors import TrainingError
 from keepscore.training import history
+from keepscore.training.batches import EpochBatches, Feed
 from keepscore.training.checkpoint import write_checkpoint
+from keepscore.training.compiled_epoch import Run, Tables
 from keepscore.training.config import TrainConfig
-from keepscore.training.epoch import Run, Tables
-from keepscore.training.feed import Epoch, Feed
 from keepscore.training.interruption import EXIT_CODE, Interrupted, termination
 from keepscore.training.optimizer import weights_to_keep
-from keepscore.training.position import Extent, Position
+from keepscore.training.progress_record import Position, RunBounds
 from keepscore.training.step import Member
 
 SECONDS_A_CALL = 1.0
@@ -65,10 +65,10 @@ class Engine:
         return self.config.epochs_at_least(len(self.feed.rows))
 
     @property
-    def extent(self) -> Extent:
+    def extent(self) -> RunBounds:
         """What a position of this run can be."""
         feed = self.feed
-        return Extent(feed.members, feed.rows.theta.shape[1], feed.steps, self.expected_epochs)
+        return RunBounds(feed.members, feed.rows.theta.shape[1], feed.steps, self.expected_epochs)
 
     def with_rows(self, gathered: tuple[Any, Any] | None) -> Tables:
         """The tables a plan's rows lie in: all rows, or those gathered for it."""
@@ -133,7 +133,7 @@ def _one_epoch(engine: Engine, progress: Progress, asked: Event, bar: history.Ba
         position.bce_sum = [0.0] * feed.members
         position.score_sum = [[0.0] * d for _ in range(feed.members)]
         position.epoch_seconds = 0.0
-    epoch = Epoch(feed, position.epoch + 1, engine.place)
+    epoch = EpochBatches(feed, position.epoch + 1, engine.place)
     if progress.compile_seconds is None:
         progress.compile_seconds = _compile(engine, progress, epoch)
     wanted, ahead = FIRST_CALL, None
@@ -169,7 +169,7 @@ def _one_epoch(engine: Engine, progress: Progress, asked: Event, bar: history.Ba
                 progress.save(engine)
 
 
-def _compile(engine: Engine, progress: Progress, epoch: Epoch) -> float:
+def _compile(engine: Engine, progress: Progress, epoch: EpochBatches) -> float:
     """Make no step, so that the time of compiling is not taken for that of training."""
     began = time.perf_counter()
     plan, gathered = epoch.plan(progress.position.step, progress.position.step)

@@ -29,15 +29,11 @@ from keepscore.locks import only_writer
 from keepscore.losses import ASA, BCE, Loss, Perturbation, loss_to_dict, search_epsilon
 from keepscore.losses.score import TOLERANCE
 from keepscore.models import build
-from keepscore.networks.tensors import digest_of, to_tensors
+from keepscore.networks.safetensors_io import digest_of, to_tensors
 from keepscore.surrogate import NAME as SURROGATE
 from keepscore.surrogate import Surrogate, load
 from keepscore.training import history
-from keepscore.training.checkpoint import read_checkpoint, remove_checkpoints, same_settings
-from keepscore.training.config import FREE_SETTINGS, TrainConfig
-from keepscore.training.devices import placement
-from keepscore.training.epoch import runner, symmetry_maps
-from keepscore.training.feed import (
+from keepscore.training.batches import (
     Feed,
     Rows,
     fingerprint,
@@ -46,10 +42,14 @@ from keepscore.training.feed import (
     resident_tables,
     x_sample,
 )
+from keepscore.training.checkpoint import read_checkpoint, remove_checkpoints, same_settings
+from keepscore.training.compiled_epoch import runner, symmetry_maps
+from keepscore.training.config import FREE_SETTINGS, TrainConfig
+from keepscore.training.devices import placement
 from keepscore.training.loop import Diverged, Engine, Progress, fit
 from keepscore.training.machine import machine, warn_of_another
 from keepscore.training.optimizer import optimizer as make_optimizer
-from keepscore.training.position import Position
+from keepscore.training.progress_record import Position
 from keepscore.training.step import objective, start
 from keepscore.training.validation import validator
 

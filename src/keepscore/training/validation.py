@@ -14,7 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from keepscore.checks import Floats
-from keepscore.training.feed import Rows, generator
+from keepscore.training.batches import Rows, generator
 
 ROWS = 256  # pairs at a time: the layers' intermediate arrays stay in the cache
 BLOCK_BYTES = 64 << 20

@@ -1,0 +1,177 @@
+"""Likelihood-ratio tests: Lambda(theta0) = 2 (l_max - l(theta0)), never negative.
+
+Under theta0, and with the true likelihood, Lambda is asymptotically chi-square with as many degrees
+of freedom as parameters tested (Wilks); parameters not tested are profiled out. With a calibration
+the null distribution was simulated instead, and holds whatever the likelihood's quality. A theta0
+that turns out better than the maximum found shows that the search missed: it starts again there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+from scipy import stats
+
+from keepscore.checks import Floats, as_floats
+from keepscore.errors import DomainError, ShapeError
+from keepscore.inference import invariants
+from keepscore.inference.bfgs import Summit
+from keepscore.inference.likelihood import (
+    Likelihood,
+    require_likelihood,
+    require_theta0,
+    squeeze,
+)
+from keepscore.inference.maximise import Maximum, climb_again, maximise, require_maximum
+from keepscore.inference.mle import warn_unconverged
+from keepscore.inference.null_distribution import Calibration, find_calibration
+from keepscore.inference.profile import restricted
+from keepscore.space import Region, Space
+
+
+@dataclass(frozen=True)
+class LRT:
+    """A likelihood-ratio test. One group: scalars; g groups: arrays of g.
+
+    p_value is the chi-square one; calibrated_p_value is None without a calibration. `null` is the
+    best theta under the null hypothesis, (d,) or (g, d). `restarted`: theta0 beat the first search.
+    fitted: what one theta was fitted to, in words.
+    """
+
+    parameters: tuple[str, ...]
+    statistic: Any
+    degrees_of_freedom: int
+    p_value: Any
+    calibrated_p_value: Any
+    null: Floats
+    restarted: Any
+    maximum: Maximum = field(repr=False, compare=False)
+    fitted: str = ""
+
+    def __post_init__(self) -> None:
+        name = "a likelihood-ratio statistic"
+        invariants.require_not_negative(self.statistic, "lrt", name)
+        invariants.require_shares(self.p_value, "lrt")
+        if self.calibrated_p_value is not None:
+            invariants.require_shares(self.calibrated_p_value, "lrt", "a calibrated p-value")
+
+    def __str__(self) -> str:
+        what = ", ".join(self.parameters)
+        if np.ndim(self.statistic):
+            rejected = int((np.asarray(self.p_value) < 0.05).sum())
+            return (
+                f"Likelihood-ratio test of {what}: "
+                f"{self.fitted or f'{len(self.statistic)} groups'}; "
+                f"{rejected} with a chi-square p-value below 0.05"
+            )
+        text = (
+            f"Likelihood-ratio test of {what}: statistic {self.statistic:.4g}, "
+            f"{self.degrees_of_freedom} d.f., p = {self.p_value:.4g}"
+        )
+        if self.calibrated_p_value is not None:
+            text += f" (calibrated: {self.calibrated_p_value:.4g})"
+        return f"{text}; {self.fitted}" if self.fitted else text
+
+
+def lrt(
+    like: Likelihood,
+    theta0: ArrayLike | Mapping[str, float],
+    parameters: Sequence[str] | None = None,
+    calibration: Calibration | Mapping[str, Any] | None = None,
+    region: Region = "base",
+    maximum: Maximum | None = None,
+) -> LRT:
+    """Test theta = theta0, or only the named parameters, for every group.
+
+    theta0 (working parameters) is (d,) for all groups or (g, d), one a group; with k `parameters`
+    it is (k,), (g, k), or a mapping from name to value. `maximum` (that of a previous result on the
+    same likelihood) saves the search.
+    """
+    require_likelihood(like)
+    held, names = held_parameters(like.space, parameters)
+    rows = require_theta0(like, _fill(like, theta0, held, region), region)
+    calibration = find_calibration(like, calibration, names, region)
+    found = require_maximum(like, maximum, region) or maximise(like, region)
+    null, found, restarted = null_maximum(like, found, held, rows)
+    warn_unconverged(found)
+    statistic = invariants.statistic(found.value, null.value, "lrt")
+    df = int(held.sum())
+    calibrated = None if calibration is None else calibration.p_value(statistic, null.theta)
+    return LRT(
+        parameters=names,
+        statistic=squeeze(like, statistic),
+        degrees_of_freedom=df,
+        p_value=squeeze(like, stats.chi2.sf(statistic, df)),
+        calibrated_p_value=None if calibrated is None else squeeze(like, calibrated),
+        null=squeeze(like, null.theta),
+        restarted=squeeze(like, restarted),
+        maximum=found,
+        fitted=like.grouping,
+    )
+
+
+def null_maximum(
+    like: Likelihood, found: Maximum, held: np.ndarray, theta0: Floats
+) -> tuple[Summit, Maximum, np.ndarray]:
+    """The best theta of every group under the null, and the maximum, searched again if beaten."""
+    group = np.arange(like.group_count)
+    if held.all():
+        # Nothing to profile: values alone, no gradients.
+        value = np.asarray(like.pairs(theta0, group), dtype=float)
+        value = np.where(np.isnan(value), -np.inf, value)
+        null = Summit(theta0, value, theta0, found.curvature, np.isfinite(value), len(group))
+    else:
+        null = restricted(like, found, np.tile(held, (len(group), 1)), theta0, group)
+    beaten = null.value > found.value
+    better = climb_again(like, found, group[beaten], null.theta[beaten], null.value[beaten])
+    return null, better, beaten
+
+
+def held_parameters(
+    space: Space, parameters: Sequence[str] | None
+) -> tuple[np.ndarray, tuple[str, ...]]:
+    """Which coordinates a test holds fixed, (d,) bool, and their names in the space's order."""
+    if parameters is None:
+        return np.ones(space.d, dtype=bool), space.names
+    if isinstance(parameters, str) or len(parameters) == 0:
+        raise DomainError(f"parameters must be a list of names; got {parameters!r}.")
+    held = np.zeros(space.d, dtype=bool)
+    held[[space.index(name) for name in parameters]] = True
+    if held.sum() != len(parameters):
+        raise DomainError(f"Each parameter once; got {', '.join(parameters)}.")
+    names = tuple(name for name, h in zip(space.names, held, strict=True) if h)
+    if tuple(parameters) != names:
+        raise DomainError(
+            f"Name the parameters in the order of the space, {', '.join(names)}; "
+            f"got {', '.join(parameters)}."
+        )
+    return held, names
+
+
+def _fill(
+    like: Likelihood, theta0: ArrayLike | Mapping[str, float], held: np.ndarray, region: Region
+) -> Floats:
+    """theta0 of the held parameters as whole vectors; the others' place is taken by the centre."""
+    names = [n for n, h in zip(like.space.names, held, strict=True) if h]
+    if isinstance(theta0, Mapping):
+        if set(theta0) != set(names):
+            raise ShapeError(
+                f"theta0 must name exactly {', '.join(names)}; got {', '.join(map(str, theta0))}."
+            )
+        theta0 = [theta0[name] for name in names]
+    if held.all():
+        return as_floats(theta0, "theta0")
+    array, k = as_floats(theta0, "theta0"), len(names)
+    if array.shape not in ((k,), (like.group_count, k)):
+        raise ShapeError(
+            f"theta0 must hold {', '.join(names)}: shape ({k},) or ({like.group_count}, {k}); "
+            f"got {array.shape}."
+        )
+    low, high = like.space.box(region)
+    whole = np.array(np.broadcast_to((low + high) / 2, (*array.shape[:-1], like.space.d)))
+    whole[..., held] = array
+    return whole
