@@ -12,6 +12,7 @@ from training_helpers import SHORT, Tiny, noise_data, toy_data, weights_equal
 
 import keepscore as ks
 from keepscore.data.dataset import Dataset
+from keepscore.data.sharded import ShardedArray
 from keepscore.errors import (
     DomainError,
     DtypeError,
@@ -176,20 +177,22 @@ def test_where_an_epoch_is_cut_does_not_change_its_plan(monkeypatch):
         np.testing.assert_array_equal(a, b)
 
 
-class OnDisk:
-    """An array that is not in memory, as far as training can see."""
+class OnDisk(ShardedArray):
+    """An array in one shard that is not in memory, as far as training can see."""
 
     def __init__(self, array):
-        self.array, self.shape, self.dtype = array, array.shape, array.dtype
-        self.largest = 0
+        super().__init__(self, (len(array),), array.shape[1:], array.dtype)
+        self.array, self.largest = array, 0
 
-    def __len__(self):
-        return len(self.array)
+    def gather(self, index):
+        self.largest = max(self.largest, len(np.atleast_1d(index)))
+        return self.array[np.asarray(index)]
 
-    def __getitem__(self, index):
-        found = self.array[index]
-        self.largest = max(self.largest, len(found))
-        return found
+    def whole(self, k, anew=False):
+        return self.array
+
+    def stamp(self, k):
+        return (0,)
 
 
 @pytest.mark.parametrize("members", [1, pytest.param(2, marks=pytest.mark.slow)])
@@ -298,9 +301,9 @@ def test_bad_input_is_named():
     with pytest.raises(MissingError, match="ASA needs scores"):
         ks.train(with_arrays(data, score=None, score_kind=None), config=SHORT)
     bad = np.where(np.arange(200).reshape(100, 2) == 7, np.nan, data.score)
-    with pytest.raises(NonFiniteError, match="scores of the training data"):
+    with pytest.raises(NonFiniteError, match="score must be finite"):
         ks.train(with_arrays(data, score=bad), network="1k", config=SHORT)
-    with pytest.raises(NonFiniteError, match="x of the training data"):
+    with pytest.raises(NonFiniteError, match="x must be finite"):
         ks.train(with_arrays(data, x=data.x * np.inf), network="1k", loss=BCE(), config=SHORT)
     with pytest.raises(DomainError, match="at least one batch of 32 rows; got 27"):
         ks.train(toy_data(30), network="1k", config=SHORT)
