@@ -229,7 +229,13 @@ def _pair_losses(surrogate: Any, model: SIS, plan: LargePlan, work: Path) -> NDA
 def _inference(surrogate: Any, model: SIS, plan: LargePlan) -> dict[str, Any]:
     """Coverage, volumes and estimation error on fresh groups over a grid of the test box."""
     calibration = calibrate(
-        surrogate, model, group_size=plan.size, n=plan.calibration, level=LEVEL, seed=TEST_SEED
+        surrogate,
+        model,
+        group_size=plan.size,
+        n=plan.calibration,
+        level=LEVEL,
+        seed=TEST_SEED,
+        intervals=False,
     )
     grid = model.space.grid(plan.points, "test")
     covered = local_coverage(
@@ -260,9 +266,7 @@ def _sets(
         # Hundreds of sets: some reach the boundary of the box, which is no news here.
         warnings.filterwarnings("ignore", category=KeepscoreWarning)
         wilks = confidence_set(like, LEVEL)
-        calibrated = confidence_set(
-            like, LEVEL, method="calibrated", calibration=calibration, maximum=wilks.maximum
-        )
+        calibrated = confidence_set(like, LEVEL, method="calibrated", calibration=calibration)
         volumes = {"wilks": wilks.volume, "calibrated": calibrated.volume}
     found = {
         f"volume, {method}": stratified_mean(np.asarray(v).reshape(len(grid), groups))

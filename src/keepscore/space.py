@@ -206,8 +206,7 @@ class Space:
         """An even grid, bounds included: (prod(shape), d), last parameter varying fastest."""
         counts = as_counts(shape, self.d, "points per side of a grid", minimum=2)
         low, high = self.box(region)
-        axes = [np.linspace(low[k], high[k], counts[k]) for k in range(self.d)]
-        return np.stack([a.ravel() for a in np.meshgrid(*axes, indexing="ij")], axis=1)
+        return tensor_grid([np.linspace(low[k], high[k], counts[k]) for k in range(self.d)])
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data for JSON; `from_dict` turns it back."""
@@ -229,6 +228,11 @@ class Space:
                 f"got shape {array.shape}."
             )
         return array
+
+
+def tensor_grid(axes: Sequence[Floats]) -> Floats:
+    """Every combination of the values along each axis: (m_1 ... m_d, d), last axis fastest."""
+    return np.stack([a.ravel() for a in np.meshgrid(*axes, indexing="ij")], axis=1)
 
 
 def cells_per_side(n: int, d: int) -> int:

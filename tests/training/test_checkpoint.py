@@ -140,7 +140,7 @@ def test_a_finished_run_is_returned_and_a_fresh_start_is_possible(tmp_path, monk
     assert (tmp_path / "history.jsonl").read_text() == before
     assert weights_equal(ks.train(data, None, "1k", FAST, SHORT, tmp_path, resume=False), first)
     assert weights_equal(ks.load(tmp_path), first)
-    first.with_calibration({"kept": True}).save(tmp_path)
+    replace(first, calibration={"kept": True}).save(tmp_path)
     assert ks.train(data, None, "1k", FAST, SHORT, tmp_path).calibration == {"kept": True}
 
 

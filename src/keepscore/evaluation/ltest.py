@@ -125,8 +125,31 @@ def ltest(
 ) -> LTest:
     """Metrics of a surrogate on n fresh pairs of the model; see the top of this file.
 
-    `exact` and `evidence` are the numbers of pairs with exact values. A `test_set` made beforehand
-    by `ltest_set` is used as it is.
+    Args:
+        surrogate: What is judged: its log-ratio and score.
+        model: The model it was trained on.
+        n: Pairs.
+        seed: Seed of the pairs.
+        exact: How many of them have exact values, for scores and differences.
+        evidence: How many of those have the evidence, for the smallest cross-entropy possible.
+        test_set: Pairs and exact values made beforehand by `ltest_set`, used as they are.
+
+    Returns:
+        Each metric with its standard error; None where the model has no likelihood.
+
+    Raises:
+        MismatchError: Surrogate and model have different parameter spaces.
+
+    Example:
+        >>> import keepscore as ks
+        >>> from types import SimpleNamespace
+        >>> model = ks.models.GaussianField(shape=(3, 3))
+        >>> exact = SimpleNamespace(
+        ...     space=model.space, log_ratio=model.log_prob, score=model.score
+        ... )
+        >>> found = ks.ltest(exact, model, n=100, exact=50, evidence=4)
+        >>> found.rmse_near.value, [value.value for value in found.score_mse]
+        (0.0, [0.0, 0.0, 0.0])
     """
     require_same_space(surrogate.space, model.space)
     pairs = ltest_set(model, n, seed, exact, evidence) if test_set is None else test_set
@@ -183,7 +206,7 @@ def ltest_set(
     theta, x, _ = data.rows(np.arange(k))
     if not _has_likelihood(model, theta[:1], x[:1]):
         return LTestSet(data, partner, {}, seed)
-    rule = INTERVALS.get(model.space.d, 16) if intervals is None else intervals
+    rule = INTERVALS.get(model.space.d) if intervals is None else intervals
     identity = {"model": describe(model), "seed": seed, "n": n, "exact": k, "evidence": e}
     values = cached(
         None if folder is None else folder / "exact.npz",
@@ -200,7 +223,7 @@ def _exact_values(
     partner: Floats,
     nudges: Floats,
     evidence: int,
-    intervals: int,
+    intervals: int | None,
 ) -> Arrays:
     value, score = model.log_prob_and_score(theta, x)
     near, far = (model.space.clip(theta + s * z) for s, z in zip((NEAR, FAR), nudges, strict=True))
