@@ -140,9 +140,9 @@ def run_training(training: str, plan: LargePlan, folder: Path) -> dict[str, Any]
         data,
         held,
         network=graph_network(model, plan.network),
-        loss=ASA() if loss == "asa" else BCE(),
+        loss=ASA.paper() if loss == "asa" else BCE(),
         # The network is the same for all automorphisms of the graph: nothing to augment.
-        config=TrainConfig.recommended(symmetries=False, seed=plan.seed, **_epochs(plan)),
+        config=TrainConfig(symmetries=False, seed=plan.seed, **_epochs(plan)),
         path=work / training,
     )
     found = course(surrogate.history)

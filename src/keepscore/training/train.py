@@ -74,8 +74,8 @@ def train(
     graph they live on), a size of the paper's networks ("30k"), a family and size ("mlp-30k"), an
     Equinox module with features(x) and head(features, theta), or a function of a JAX key that makes
     one.
-    loss: BCE(), ASA() (the paper's) or ASA.recommended() (default); ASA needs scores. config: a
-    `TrainConfig`.
+    loss: ASA() (default), which needs scores, BCE(), or the paper's ASA.paper(). config: a
+    `TrainConfig`, or the paper's TrainConfig.paper(case). The defaults are the best we know.
     path: folder for checkpoints, history and the surrogate. A run found there is continued exactly
     where it was (or its result returned if it had finished): with other data, settings or another
     network that is an error. resume=False starts anew; the run and the surrogate that were there
@@ -85,7 +85,7 @@ def train(
 
     SIGTERM writes a checkpoint and raises `Interrupted`, which exits with code 75.
     """
-    loss = ASA.recommended() if loss is None else loss
+    loss = ASA() if loss is None else loss
     config = TrainConfig() if config is None else config
     _require_kinds(loss, config, resume)
     rows, held = _rows(data, validation, loss, config)
@@ -280,7 +280,7 @@ def _engine(
     data, d = rows.data, rows.theta.shape[1]
     place, shard, _ = placement(config.devices, config.batch_size)
     maps = None
-    if config.symmetries:
+    if config.symmetries and data.symmetries:
         maps = symmetry_maps(data.symmetries, int(np.prod(data.x.shape[1:])), d)
     choices = 0 if maps is None else len(maps.sign)
     feed = Feed(rows, config.batch_size, loss.negatives, config.members, config.seed, choices)
