@@ -37,7 +37,8 @@ def train(
     loss: Annotated[str, typer.Option(help="asa (uses scores) or bce.")] = "asa",
     negatives: Annotated[int, typer.Option(help="Shuffled partners for each x.", min=1)] = 1,
     preset: Annotated[
-        str | None, typer.Option(help="The paper's settings: sis, gaussian or student-t; else what we advise.")
+        str | None,
+        typer.Option(help="The paper's settings: sis, gaussian or student-t."),
     ] = None,
     learning_rate: Annotated[float | None, typer.Option(help="Adam's step size.")] = None,
     max_epochs: Annotated[int | None, typer.Option(help="Stop here at the latest.")] = None,

@@ -28,7 +28,6 @@ from keepscore.files import as_plain, make_folder, remove_leftovers
 from keepscore.locks import only_writer
 from keepscore.losses import ASA, BCE, Loss, Perturbation, loss_to_dict, search_epsilon
 from keepscore.losses.score import TOLERANCE
-from keepscore.models import build
 from keepscore.networks.safetensors_io import digest_of, to_tensors
 from keepscore.surrogate import NAME as SURROGATE
 from keepscore.surrogate import Surrogate, load
@@ -224,15 +223,6 @@ def _rows(data: Any, validation: Any, loss: Loss, config: TrainConfig) -> tuple[
     return rows, held_rows
 
 
-def _contacts(data: Any) -> Any:
-    """Who meets whom, (K, K), if the data were simulated by a model of people on a graph."""
-    try:
-        model = build(data.provenance["model"])
-    except (KeyError, TypeError, KeepscoreError):  # no description, or a model of the user's own
-        return None
-    return getattr(model, "weights", None)
-
-
 def require_same_kind(other: Any, data: Any, what: str) -> None:
     """Data beside the training data must be of the same shape and space."""
     if other.x.shape[1:] != data.x.shape[1:] or other.space != data.space:
@@ -242,7 +232,7 @@ def require_same_kind(other: Any, data: Any, what: str) -> None:
 def _networks(network: Any, rows: Rows, data: Any, config: TrainConfig) -> tuple[Any, Any, Any]:
     """One network as an example, the weights of all members, and what is not weights."""
     x_shape, d = data.x.shape[1:], data.space.d
-    contacts = _contacts(data) if isinstance(network, str) else None
+    contacts = getattr(data, "contacts", None)
 
     def make(key: jax.Array) -> Any:
         return networks.resolve(network, x_shape, d, data.structure, key, contacts)
