@@ -28,9 +28,9 @@ def run_cell(cell: Cell, plan: Plan, path: Path) -> Result:
     from keepscore import ASA, BCE, TrainConfig, train
 
     ours = cell.network == OURS
-    scores: BCE | ASA = ASA.recommended() if ours else ASA()
+    scores: BCE | ASA = ASA() if ours else ASA.paper()
     if ours:
-        config = TrainConfig.recommended(seed=cell.seed, **plan.training)
+        config = TrainConfig(seed=cell.seed, **plan.training)
     else:
         config = TrainConfig.paper(cell.case, seed=cell.seed, **plan.training)
     workspace = Workspace(path, cell.case)

@@ -149,8 +149,8 @@ def _ours(results: list[Result]) -> Iterator[str]:
         )
     shown = {what: found for what, found in shown.items() if found}
     yield (
-        'What we advise instead (`network="auto"`, `TrainConfig.recommended()`, '
-        "`ASA.recommended()`), means over seeds, with the range where there are several:"
+        'What we advise instead (`network="auto"`, `TrainConfig()`, '
+        "`ASA()`), means over seeds, with the range where there are several:"
     )
     yield ""
     yield "| | " + " | ".join(f"{t} ({len(found)})" for t, found in shown.items()) + " |"

@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from keepscore.errors import MissingError
+from keepscore.data import dask_client
 from reproduction.cases import Cell, Plan, find_cases, find_plan
 from reproduction.cell import run_cell, write_exact
 from reproduction.inputs import Workspace
@@ -109,25 +109,15 @@ def _runner(cluster: Any) -> Iterator[Run]:
     if cluster is None:
         yield lambda function, calls: (function(*call) for call in calls)
         return
-    try:
-        from distributed import Client, as_completed
-    except ImportError as error:
-        raise MissingError("cluster= needs Dask: pip install distributed.") from error
-    try:
-        client = Client(cluster, timeout=10) if isinstance(cluster, str) else cluster
-    except (OSError, ValueError) as error:
-        raise MissingError(f"No Dask cluster answers at {cluster}: {error}") from error
+    with dask_client(cluster) as client:
+        from distributed import as_completed
 
-    def run(function: Callable[..., Any], calls: list[tuple[Any, ...]]) -> Iterator[Any]:
-        futures = [client.submit(function, *call, pure=False) for call in calls]
-        try:
-            for future in as_completed(futures):
-                yield future.result()
-        finally:
-            client.cancel(futures)
+        def run(function: Callable[..., Any], calls: list[tuple[Any, ...]]) -> Iterator[Any]:
+            futures = [client.submit(function, *call, pure=False) for call in calls]
+            try:
+                for future in as_completed(futures):
+                    yield future.result()
+            finally:
+                client.cancel(futures)
 
-    try:
         yield run
-    finally:
-        if isinstance(cluster, str):
-            client.close()

@@ -190,18 +190,6 @@ class Space:
         low, high = self.box(region)
         return low + (high - low) * rng.random((n, self.d))
 
-    def stratified(self, n: int, rng: np.random.Generator, region: Region = "train") -> Floats:
-        """The paper's design: ceil(n^(1/d)) cells a side, one draw in each, n of them at random."""
-        n = require_count(n, "n", minimum=0)
-        if n == 0:
-            return np.empty((0, self.d))
-        side = cells_per_side(n, self.d)
-        # Choosing cells by number and only then drawing in them never builds all side^d cells.
-        chosen = rng.permutation(rng.choice(side**self.d, size=n, replace=False))
-        corners = np.stack(np.unravel_index(chosen, (side,) * self.d), axis=1)
-        low, high = self.box(region)
-        return low + (high - low) * (corners + rng.random((n, self.d))) / side
-
     def grid(self, shape: int | Sequence[int], region: Region = "base") -> Floats:
         """An even grid, bounds included: (prod(shape), d), last parameter varying fastest."""
         counts = as_counts(shape, self.d, "points per side of a grid", minimum=2)

@@ -61,7 +61,7 @@ def test_the_advised_surrogate_is_what_train_gives_by_default(demo):
     assert bce["training"]["network"] == asa["training"]["network"]
     assert bce["training"]["config"] == asa["training"]["config"]
     assert advised["training"]["network"]["family"] == "graph"  # what "auto" is for SIS
-    recipe = ks.TrainConfig.recommended().to_dict()
+    recipe = ks.TrainConfig().to_dict()
     assert {k: recipe[k] for k in advised["training"]["config"]} == advised["training"]["config"]
 
 

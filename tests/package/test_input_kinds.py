@@ -386,7 +386,6 @@ def test_spaces(kind, region):
             "box": np.array(space.box(region)),
             "grid": space.grid((as_.count(3), as_.count(2)), region),
             "uniform": space.uniform(as_.count(5), rng, region),
-            "stratified": space.stratified(as_.count(5), rng, region),
             "raw": space.to_raw(theta),
             "working": space.to_working(as_.theta([[0, 4], [1, 6]])),
             "clip": space.clip(theta, region),

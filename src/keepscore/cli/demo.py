@@ -41,18 +41,18 @@ def recipes(network: str, seed: int) -> dict[str, Recipe]:
     from keepscore.training import TrainConfig
 
     paper = TrainConfig.paper("sis", seed=seed)
-    advised = TrainConfig.recommended(seed=seed)
+    advised = TrainConfig(seed=seed)
     size = network.upper()
     return {
         "BCE": Recipe(
             f"the paper's {size} network, cross-entropy alone", "bce", network, BCE(), paper
         ),
-        "ASA": Recipe("the same network, with scores", "asa", network, ASA(), paper),
+        "ASA": Recipe("the same network, with scores", "asa", network, ASA.paper(), paper),
         ADVISED: Recipe(
             "a network that knows it is a Markov chain on this graph, with scores, as we advise",
             "structure",
             "auto",
-            ASA.recommended(),
+            ASA(),
             advised,
         ),
     }

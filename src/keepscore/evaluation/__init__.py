@@ -6,6 +6,7 @@ from keepscore.evaluation.etest import ETest, ETestSet, etest, etest_set
 from keepscore.evaluation.ltest import LTest, LTestSet, ltest, ltest_set
 from keepscore.evaluation.metrics import METRICS, Metric, label_of, title_of
 from keepscore.evaluation.scorecard import Scorecard, scorecard
+from keepscore.losses import pair_losses
 
 __all__ = [
     "METRICS",
@@ -24,6 +25,7 @@ __all__ = [
     "ltest",
     "ltest_set",
     "mean",
+    "pair_losses",
     "root_mean_square",
     "scorecard",
     "stratified_mean",

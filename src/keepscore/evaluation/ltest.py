@@ -19,7 +19,7 @@ differences, so its error is far below that of either BCE. The two terms of an x
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -29,11 +29,13 @@ from numpy.typing import ArrayLike, NDArray
 
 from keepscore.checks import Floats, require_count
 from keepscore.data import Dataset, simulate
+from keepscore.differences import differences
 from keepscore.errors import MismatchError, MissingError
 from keepscore.evaluation.estimate import Estimate, mean, root_mean_square
 from keepscore.evaluation.evidence import INTERVALS, log_evidence
 from keepscore.evaluation.exact_cache import Arrays, cached
 from keepscore.inference import invariants
+from keepscore.losses import pair_losses
 from keepscore.models.base import Model, describe
 from keepscore.space import Space
 
@@ -160,7 +162,7 @@ def ltest(
     if values:
         record |= _against_exact(surrogate, pairs)
         e = len(values["evidence"])
-        limit = _pair_loss(
+        limit = pair_losses(
             values["log_prob"][:e] - values["evidence"], values["negative"][:e] - values["evidence"]
         )
         record["bce_limit"], record["bce_excess"] = mean(limit), mean(loss[:e] - limit)
@@ -241,12 +243,6 @@ def _exact_values(
     }
 
 
-def _pair_loss(positive: Floats, negative: Floats) -> Floats:
-    """The mean of the two losses of each x: softplus(-h) with its own theta, softplus(h) with
-    another's."""
-    return 0.5 * (np.logaddexp(0.0, -positive) + np.logaddexp(0.0, negative))
-
-
 def _losses(surrogate: LogRatio, pairs: LTestSet) -> Floats:
     """One BCE term per pair, (n,), in blocks so that data larger than memory pass through."""
     theta, n = np.asarray(pairs.data.theta), len(pairs.data)
@@ -256,7 +252,7 @@ def _losses(surrogate: LogRatio, pairs: LTestSet) -> Floats:
         x = pairs.data.rows(index)[1]
         own = np.asarray(surrogate.log_ratio(theta[index], x), dtype=np.float64)
         other = np.asarray(surrogate.log_ratio(theta[pairs.partner[index]], x), dtype=np.float64)
-        parts.append(_pair_loss(own, other))
+        parts.append(pair_losses(own, other))
     return np.concatenate(parts)
 
 
@@ -291,17 +287,10 @@ def _has_likelihood(model: Model, theta: Floats, x: NDArray[Any]) -> bool:
 
 def require_same_space(surrogate: Space, model: Space) -> None:
     """A surrogate is judged only against a model of its own parameter space."""
-    there, here = surrogate.to_dict(), model.to_dict()
-    if there != here:
-        differing = _first_difference(there, here)
+    words = ("in the surrogate", "in the model")
+    if differing := list(differences(surrogate.to_dict(), model.to_dict(), words=words)):
         raise MismatchError(
-            f"The surrogate and the model have different parameter spaces: {differing}. "
-            "Build the model with the settings the surrogate was trained with."
+            "The surrogate and the model have different parameter spaces: "
+            f"{'; '.join(differing[:3])}. Build the model with the settings the surrogate was "
+            "trained with."
         )
-
-
-def _first_difference(there: Mapping[str, Any], here: Mapping[str, Any]) -> str:
-    for key in ("parameters", "fixed"):
-        if there[key] != here[key]:
-            return f"{key} {there[key]!r} against {here[key]!r}"
-    return "unknown"

@@ -135,7 +135,7 @@ def worth(
     if model.score_kind is None:
         raise MissingError(f"{model.name} has no score, exact or joint: there is nothing to weigh.")
     began = time.perf_counter()
-    config = TrainConfig.recommended() if config is None else config
+    config = TrainConfig() if config is None else config
     progress("timing the simulator")
     simulation, score = _simulation_costs(model, seed)
     progress(f"simulating {n:,}")
@@ -171,7 +171,7 @@ def _one(
     model: Model, data: Dataset, tests: LTestSet, loss: str, network: Any, config: TrainConfig
 ) -> tuple[float, float]:
     """The metric of one small run, and seconds a step."""
-    how = ASA.recommended() if loss == "ASA" else BCE()
+    how = ASA() if loss == "ASA" else BCE()
     trained = train(data, None, network, how, config, progress=False)
     result = ltest(trained, model, test_set=tests)
     value = result.bce.value if result.rmse_far is None else result.rmse_far.value
