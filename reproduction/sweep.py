@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from keepscore.data import dask_client
-from reproduction.cases import Cell, Plan, find_cases, find_plan
+from reproduction.cases import Cell, SweepPlan, find_cases, find_plan
 from reproduction.cell import run_cell, write_exact
 from reproduction.inputs import Workspace
 from reproduction.results import (
@@ -56,7 +56,7 @@ def reproduce(
     return results
 
 
-def missing_cells(case: str, plan: Plan, path: Path) -> list[Cell]:
+def missing_cells(case: str, plan: SweepPlan, path: Path) -> list[Cell]:
     """The cells of a plan that have no result yet; one computed otherwise is an error."""
     missing = []
     for cell in plan.cells(case):
@@ -72,7 +72,7 @@ def missing_cells(case: str, plan: Plan, path: Path) -> list[Cell]:
 Run = Callable[[Callable[..., Any], list[tuple[Any, ...]]], Iterator[Any]]
 
 
-def _run_case(case: str, plan: Plan, path: Path, run: Run, report: Report) -> None:
+def _run_case(case: str, plan: SweepPlan, path: Path, run: Run, report: Report) -> None:
     every, missing = plan.cells(case), missing_cells(case, plan, path)
     report(f"{case}: {len(every)} cells, {len(every) - len(missing)} of them done already")
     Workspace(path, case).make()
@@ -88,7 +88,7 @@ def _run_case(case: str, plan: Plan, path: Path, run: Run, report: Report) -> No
         report(_progress(result, done, len(every), time.perf_counter() - started))
 
 
-def _prepare(cell: Cell, plan: Plan, path: Path) -> None:
+def _prepare(cell: Cell, plan: SweepPlan, path: Path) -> None:
     """The data sets of a cell, for it and for all cells of its size and seed."""
     workspace = Workspace(path, cell.case)
     for purpose in ("train", "validation"):

@@ -13,7 +13,7 @@ from keepscore.cli.compare import comparison
 from keepscore.cli.demo import ADVISED
 from keepscore.evaluation.estimate import Estimate
 from keepscore.evaluation.scorecard import SIZES, Row, Size
-from keepscore.report import EXACT, ReportContent
+from keepscore.reports import EXACT, ReportContent
 
 METHODS = ["BCE", "ASA", ADVISED]
 pytestmark = pytest.mark.timeout(900)  # one fixture holds the whole demo; machines may be busy

@@ -57,7 +57,7 @@ class Affordable:
 
 
 @dataclass(frozen=True)
-class Worth:
+class Pilot:
     """What a pilot found. metric: "rmse_far" or "bce"; curve: loss -> N -> one value a seed."""
 
     model: str
@@ -124,7 +124,7 @@ def worth(
     seed: int = 0,
     config: TrainConfig | None = None,
     progress: Callable[[str], Any] = lambda text: None,
-) -> Worth:
+) -> Pilot:
     """Train on at most n simulations, with and without scores; say which pays within `budget`
     seconds of simulating and training. network, config: as for `train`. `progress` is told each
     step."""
@@ -160,7 +160,7 @@ def worth(
     plans = tuple(_affordable(loss, costs, budget, config, found.factor) for loss in ("BCE", "ASA"))
     spent = time.perf_counter() - began
     label = network if isinstance(network, str) else getattr(network, "__name__", "your own")
-    return Worth(model.name, label, metric, curve, found, costs, budget, plans, spent)
+    return Pilot(model.name, label, metric, curve, found, costs, budget, plans, spent)
 
 
 def _seeded(config: TrainConfig, k: int) -> TrainConfig:

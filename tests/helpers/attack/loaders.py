@@ -198,7 +198,7 @@ def read_loss(content: Any) -> Any:
 
 
 def read_report(content: Any) -> Any:
-    from keepscore.report import ReportContent
+    from keepscore.reports import ReportContent
 
     return ReportContent.from_dict(content)
 
