@@ -192,7 +192,7 @@ def etest(
     Example:
         >>> import keepscore as ks
         >>> model = ks.models.GaussianField(shape=(3, 3))
-        >>> found = ks.etest(model, model, grid=(2, 2, 2), groups=3, size=5)
+        >>> found = ks.etest(model, model, thetas=2, groups=2, size=5)
         >>> found.lrt_mse.value, found.coverage == found.coverage_exact
         (0.0, True)
     """
