@@ -11,7 +11,12 @@ from collections.abc import Iterable
 
 
 class KeepscoreError(Exception):
-    """Base of all errors raised on purpose by this package."""
+    """Base of all errors raised on purpose by this package.
+
+    computed: what had been computed before it, where that took long (`ks.refine`); else None.
+    """
+
+    computed: object = None
 
 
 class ShapeError(KeepscoreError, ValueError):

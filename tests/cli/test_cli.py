@@ -92,7 +92,7 @@ def test_calibrate_is_kept_and_used(session):
     assert result["method"] == "calibrated"
     (test,) = result["tests"]
     assert 0 < test["calibrated_p_value"] <= 1
-    assert test["calibration"] == "of the joint set: conservative"
+    assert test["calibration"] == "of this statistic"
     said = run(*words, cwd=session).stdout
     assert f"chi-square p = {test['p_value']:.3g}, calibrated p =" in said
 
@@ -221,20 +221,24 @@ def test_the_picture_of_an_inference_says_what_it_shows(d, tmp_path, monkeypatch
         assert (box.x0, box.x1) == pytest.approx((low, high), abs=0.01)
 
 
-def test_a_calibrated_test_agrees_with_the_calibrated_interval():
-    """At the ends of the printed projection interval the calibrated p-value is one minus the level,
-    within the grid of the set; inside it is larger, outside smaller."""
+@pytest.mark.parametrize("profiles", [True, False])
+def test_a_calibrated_test_agrees_with_the_calibrated_interval(profiles):
+    """At the ends of the printed interval the calibrated p-value is one minus the level, within the
+    grid of the set; inside it is larger, outside smaller. With a calibration of each parameter's
+    profile both are of that, without one both are of the joint set."""
     _, _, x = toy_groups(1, n=5, seed=41, theta=[0.1, 0.2])
-    calibration = ks.calibrate(FastToy(), FastToy(), group_size=5, n=600, seed=1)
+    calibration = ks.calibrate(FastToy(), FastToy(), 5, n=600, seed=1, intervals=profiles)
     like = replace(FastToy().given(x[0]), calibration=calibration.to_dict())
     intervals = ks.confidence_set(like, 0.8, method="calibrated").intervals
+    assert intervals.kind == ("profile" if profiles else "projection")
+    said = "of this statistic" if profiles else "of the joint set: conservative"
     for k, name in enumerate(like.space.names):
         low, high = intervals.raw[k]
         assert not intervals.at_boundary[k].any()
 
         def p(value, name=name):
             found = infer._test(like, like.space, f"{name}={value}")
-            assert found["calibration"] == "of the joint set: conservative"
+            assert found["calibration"] == said
             return found["calibrated_p_value"]
 
         assert p(low) == pytest.approx(0.2, abs=0.04)

@@ -6,10 +6,12 @@ import sys
 import numpy as np
 import pytest
 from doubles import Bent
+from many_parameters import Linear
 from scipy import stats
+from scipy.special import gamma
 from toys import GaussianToy
 
-from keepscore.errors import MismatchError, MissingError
+from keepscore.errors import DomainError, MismatchError, MissingError
 from keepscore.evaluation.etest import etest, etest_set
 from keepscore.space import Parameter, Space
 
@@ -189,3 +191,39 @@ def test_a_model_without_likelihood_is_refused():
 
     with pytest.raises(MissingError, match="E-test compares with the exact likelihood"):
         etest_set(Unknown(), **SIZES)
+
+
+@pytest.mark.parametrize("d", [4, 10])
+def test_many_parameters_without_a_grid(d):
+    """Exact against itself is zero, against a likelihood 1.5 times too sharp theory is met: Lambda
+    is chi-square times 1.5, and the volume of an ellipsoid goes as 1.5^(-d/2)."""
+    model = Linear(d)
+    truth = etest_set(model, groups=8, size=10, thetas=20)
+    assert truth.theta.shape == (20, d)
+    assert model.space.contains(truth.theta, "test").all()
+    same = etest(model, model, test_set=truth)
+    assert same.lrt_mse.value == 0
+    assert same.coverage == same.coverage_exact
+    assert abs(same.coverage.value - 0.95) < 5 * np.sqrt(0.95 * 0.05 / 160)
+    sharp = etest(Linear(d, 1.5), model, test_set=truth)
+    ratio = sharp.surrogate.statistic / sharp.exact.statistic
+    np.testing.assert_allclose(ratio, 1.5, rtol=1e-3)
+    precision = model.design.T @ model.design * 10 / model.sd**2
+    ball = np.pi ** (d / 2) / gamma(d / 2 + 1) * stats.chi2.ppf(0.95, d) ** (d / 2)
+    volume = ball / np.sqrt(np.linalg.det(precision))
+    assert truth.exact.cut == 0
+    for found, expected in ((sharp.volume_exact, volume), (sharp.volume, volume * 1.5 ** (-d / 2))):
+        assert abs(found.value - expected) < 5 * found.se
+        assert found.se < 0.05 * expected
+    along = sharp.coverage_along("b0")
+    assert len(along) == 5
+    assert np.isclose(np.mean([e.value for _, e in along]), sharp.coverage.value)
+    json.dumps(sharp.to_dict(), allow_nan=False)
+
+
+def test_grid_and_scattered_theta_exclude_each_other(toy):
+    with pytest.raises(DomainError, match="exclude"):
+        etest_set(toy, grid=(2, 2), thetas=5)
+    with pytest.raises(DomainError, match="up to 3 parameters"):
+        etest_set(Linear(4), points=9)
+    assert etest_set(toy, thetas=5, groups=2, size=2).theta.shape == (5, 2)

@@ -10,6 +10,8 @@ from numpy.typing import NDArray
 
 from keepscore.checks import Floats
 
+MOST_DECIMALS = 7  # of a number printed without a power of ten
+
 
 @dataclass(frozen=True)
 class Estimate:
@@ -30,7 +32,9 @@ class Estimate:
         if not self.se > 1e-6 * abs(self.value):
             return f"{self.value:.4g}"
         # Two digits of the error decide how many of the value are worth printing.
-        digits = max(0, min(9, 1 - math.floor(math.log10(self.se))))
+        digits = max(0, 1 - math.floor(math.log10(self.se)))
+        if digits > MOST_DECIMALS:
+            return f"{self.value:.3e} ± {self.se:.1e}"
         return f"{self.value:.{digits}f} ± {self.se:.{digits}f}"
 
     def to_dict(self) -> dict[str, float]:

@@ -41,8 +41,7 @@ from keepscore.space import Space
 
 GRID = {1: (100,), 2: (10, 10), 3: (5, 5, 4)}
 THETAS = 100  # where there is no grid
-MOST_ALONG = 25  # values of a parameter shown one by one; more are put into BINS
-BINS = 5
+BINS = 5  # along a parameter whose values are scattered
 LEVEL = 0.95
 BOOTSTRAPS = 200
 SHARED_GRID = 2  # up to this many parameters one grid over the box serves all sets
@@ -120,7 +119,7 @@ class ETest:
         column = self.theta[:, self.space.index(name)]
         covered = (self.exact if exact else self.surrogate).covered.astype(float)
         parts = [np.flatnonzero(column == v) for v in np.unique(column)]
-        if len(parts) > MOST_ALONG and len(parts) == len(column):
+        if self.space.d > 1 and len(parts) == len(column) > BINS:  # on a grid, values repeat
             parts = np.array_split(np.argsort(column, kind="stable"), BINS)
         return [(float(column[part].mean()), stratified_mean(covered[part])) for part in parts]
 
@@ -193,7 +192,7 @@ def etest(
     Example:
         >>> import keepscore as ks
         >>> model = ks.models.GaussianField(shape=(3, 3))
-        >>> found = ks.etest(model, model, grid=(2, 2, 2), groups=3, size=5)
+        >>> found = ks.etest(model, model, thetas=2, groups=2, size=5)
         >>> found.lrt_mse.value, found.coverage == found.coverage_exact
         (0.0, True)
     """

@@ -141,10 +141,18 @@ def make_positive(matrices: Floats) -> Floats:
 
 
 def solve_free(matrices: Floats, right: Floats, free: np.ndarray) -> Floats:
-    """x with A_FF x_F = b_F and x = 0 elsewhere, a problem a row."""
+    """x with A_FF x_F = b_F and x = 0 elsewhere, one problem per row.
+
+    A matrix that is singular in floating point, as next to a singularity of the likelihood, is
+    solved in the least-squares sense.
+    """
     both = free[:, :, None] & free[:, None, :]
     padded = np.where(both, matrices, np.eye(matrices.shape[1]))
-    return np.linalg.solve(padded, np.where(free, right, 0.0)[..., None])[..., 0]
+    wanted = np.where(free, right, 0.0)[..., None]
+    try:
+        return np.linalg.solve(padded, wanted)[..., 0]
+    except np.linalg.LinAlgError:
+        return np.where(free, (np.linalg.pinv(padded, hermitian=True) @ wanted)[..., 0], 0.0)
 
 
 def _direction(
@@ -202,7 +210,10 @@ def _update(b: Floats, s: Floats, y: Floats) -> Floats:
         y[:, :, None] * y[:, None, :] / sy[:, None, None]
         - bs[:, :, None] * bs[:, None, :] / sbs[:, None, None]
     )
-    return b + np.where(falls[:, None, None], change, 0.0)
+    found = b + np.where(falls[:, None, None], change, 0.0)
+    # Next to a singularity the numbers may leave floating point: then nothing was learned.
+    finite = np.isfinite(found).all(axis=(1, 2), keepdims=True)
+    return np.where(finite, found, b)
 
 
 def _shrink(slope: Floats, rise: Floats) -> Floats:

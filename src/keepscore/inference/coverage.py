@@ -125,7 +125,7 @@ def local_coverage(
     Example:
         >>> import keepscore as ks
         >>> model = ks.models.GaussianField(shape=(4, 4))
-        >>> found = ks.local_coverage(model, model, theta=[[0.0, 0.0, 0.0]], groups=40)
+        >>> found = ks.local_coverage(model, model, theta=model.space.grid(3)[[13]], groups=40)
         >>> rate, error = found.overall()
         >>> bool(abs(rate - 0.95) < 4 * error)
         True

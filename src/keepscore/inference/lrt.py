@@ -120,8 +120,10 @@ def lrt(
         >>> import numpy as np
         >>> import keepscore as ks
         >>> model = ks.models.GaussianField(shape=(6, 6))
-        >>> like = model.given(model.simulate(np.zeros((20, 3)), np.random.default_rng(0)))
-        >>> bool(ks.lrt(like, [0.0, 0.0, 0.0]).p_value > 0.01)
+        >>> truth = model.space.grid(3)[13]  # the centre of the box
+        >>> xs = model.simulate(np.tile(truth, (20, 1)), np.random.default_rng(0))
+        >>> like = model.given(xs)
+        >>> bool(ks.lrt(like, truth).p_value > 0.01)
         True
         >>> bool(ks.lrt(like, {"l_x": 0.9}, parameters=["l_x"]).p_value < 0.01)
         True

@@ -250,10 +250,13 @@ def profile_curve(
         >>> import keepscore as ks
         >>> from keepscore.inference import profile_curve
         >>> model = ks.models.GaussianField(shape=(6, 6))
-        >>> like = model.given(model.simulate(np.zeros((20, 3)), np.random.default_rng(0)))
+        >>> truth = model.space.grid(3)[13]  # the centre of the box
+        >>> xs = model.simulate(np.tile(truth, (20, 1)), np.random.default_rng(0))
+        >>> like = model.given(xs)
         >>> best = ks.mle(like).estimate[0]
-        >>> profile_curve(like, "l_x", [best, best + 0.5]).round(1)
-        array([0. , 5.6])
+        >>> at_best, beside = profile_curve(like, "l_x", [best, best + 0.5])
+        >>> bool(at_best < 1e-6), bool(beside > 1)
+        (True, True)
     """
     require_likelihood(like)
     index = like.space.index(parameter)

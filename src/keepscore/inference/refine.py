@@ -24,6 +24,7 @@ the direction of theta, and `Refinement.contains` says where that is.
 
 from __future__ import annotations
 
+import os
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -37,16 +38,17 @@ from keepscore.errors import (
     DomainError,
     KeepscoreWarning,
     MismatchError,
-    MissingError,
     NonFiniteError,
 )
 from keepscore.inference.bfgs import make_positive
+from keepscore.inference.exact_work import ExactWork
 from keepscore.inference.maximise import climb_again, maximum_of
 from keepscore.inference.mle import observed_information
 from keepscore.inference.statistic import drop
 from keepscore.likelihood import Integers, Likelihood, Maximum, Traced, require_likelihood
 from keepscore.numerics import kriging
 from keepscore.numerics.kriging import Kriging, powers_up_to
+from keepscore.numerics.space_filling import fill_ball
 from keepscore.space import Region
 
 CLOUD = 192  # candidates per group and round
@@ -121,6 +123,9 @@ def refine(
     level: float = 0.99,
     region: Region = "base",
     seed: int = 0,
+    jobs: int = 1,
+    path: str | os.PathLike[str] | None = None,
+    progress: bool = False,
 ) -> Likelihood:
     """A surrogate's likelihood corrected by a few exact evaluations, with a stated error.
 
@@ -132,10 +137,40 @@ def refine(
         level: The error is that over the confidence set at this level.
         region: Box of theta.
         seed: Seed of the candidate points.
+        jobs: Worker processes for the exact evaluations; 1 computes them here.
+        path: Folder in which exact evaluations are kept; a run that was killed goes on from there,
+            and so does one with a better surrogate of the same data.
+        progress: Whether to show a progress bar.
 
     Returns:
         A likelihood of kind "refined" that every function of inference takes; its `refinement` says
-        how large the error is, what it cost, and where it holds.
+        how large the error is, what it cost, and where it holds, and its `basis` says so in words.
+
+    Raises:
+        MismatchError: The likelihoods are of different data, groups or spaces; `path` holds exact
+            evaluations of something else.
+        NonFiniteError: The exact likelihood is not finite where the surrogate's sets lie. What was
+            computed is in the error's `computed`, and in `path`.
+        DomainError: A tolerance that is not positive, or too few evaluations.
+
+    Example:
+        >>> import numpy as np
+        >>> from dataclasses import replace
+        >>> import keepscore as ks
+        >>> model = ks.models.GaussianField(shape=(6, 6))
+        >>> truth = model.space.grid(3)[13]
+        >>> xs = model.simulate(np.tile(truth, (20, 1)), np.random.default_rng(0))
+        >>> exact = model.given(xs)
+        >>> def tilted(theta, group):  # what a surrogate may be like: wrong by a slope
+        ...     value, slope = exact.pairs_gradient(theta, group)
+        ...     return value + 2 * theta[:, 0], slope + np.array([2.0, 0.0, 0.0])
+        >>> surrogate = replace(
+        ...     exact, kind="surrogate", pairs=lambda t, g: tilted(t, g)[0],
+        ...     pairs_gradient=tilted, surface=lambda t: exact.surface(t) + 2 * t[:, 0],
+        ... )
+        >>> refined = ks.refine(surrogate, exact)
+        >>> bool(abs(ks.mle(refined).estimate[0] - ks.mle(exact).estimate[0]) < 0.01)
+        True
     """
     _require_together(like, exact)
     evaluations = require_count(evaluations, "evaluations", minimum=like.space.d + 3)
@@ -144,7 +179,9 @@ def refine(
         raise DomainError(f"tolerance must be positive; got {tolerance!r}.")
     goal = _Goal(evaluations, float(tolerance), level, region, seed)
     chunks = np.array_split(np.arange(like.group_count), -(-like.group_count // GROUPS_AT_ONCE))
-    correction = _joined([_some(like[c], exact[c], goal) for c in chunks])
+    total = evaluations * like.group_count  # at most
+    with ExactWork(exact, jobs, path, progress, total) as work:
+        correction = _joined([_Rounds(like[c], work, c, goal).run() for c in chunks])
     if not correction.record.reached.all():
         short = int((~correction.record.reached).sum())
         warnings.warn(
@@ -239,7 +276,7 @@ class Correction:
             powers = powers_up_to(d, degree)
             if len(powers) > MOST_TERMS:
                 break
-            s = _ball(d, 1, 4 * len(powers))
+            s = fill_ball(4 * len(powers), d, 1)
             theta = record.centre[:, None] + record.radius * np.einsum("mj,gji->gmi", s, back)
             group = np.repeat(np.arange(g), len(s))
             value = self.at(theta.reshape(-1, d), group)[0].reshape(g, len(s))
@@ -345,16 +382,12 @@ class _Goal:
     seed: int
 
 
-def _some(like: Likelihood, exact: Likelihood, goal: _Goal) -> Correction:
-    """The correction of all groups of these likelihoods, round by round."""
-    return _Rounds(like, exact, goal).run()
-
-
 class _Rounds:
     """Groups on their way. Those still open all have the same number of points."""
 
-    def __init__(self, like: Likelihood, exact: Likelihood, goal: _Goal) -> None:
-        self.like, self.exact, self.goal = like, exact, goal
+    def __init__(self, like: Likelihood, work: ExactWork, number: Integers, goal: _Goal) -> None:
+        # number (g,): of these groups in the exact likelihood.
+        self.like, self.work, self.number, self.goal = like, work, number, goal
         self.low, self.high = like.space.box(goal.region)
         self.top = maximum_of(like, goal.region)
         g, d = self.top.theta.shape
@@ -363,12 +396,11 @@ class _Rounds:
         self.centre, self.factor = self.origin.copy(), self.a.copy()
         self.cut = float(stats.chi2.ppf(goal.level, d))
         self.radius = REACH * float(np.sqrt(self.cut))
-        self.unit = _ball(d, goal.seed)
+        self.unit = fill_ball(CLOUD, d, goal.seed)
         # Points, exact minus surrogate with its gradient in theta, and exact values; then counts.
         self.theta, self.slope = np.zeros((g, most, d)), np.zeros((g, most, d))
         self.value, self.exact_value = np.zeros((g, most)), np.zeros((g, most))
         self.count = np.zeros(g, dtype=np.int64)
-        self.with_slope = True
         self.tests, self.squares = np.zeros(g), np.zeros(g)
         self.error, self.reached = np.full(g, np.inf), np.zeros(g, dtype=bool)
         terms = len(kriging.all_powers(d))
@@ -433,14 +465,15 @@ class _Rounds:
         """Exact minus surrogate at theta (r, m, d), all groups in one call."""
         r, m, d = theta.shape
         flat, group = theta.reshape(-1, d), np.repeat(rows, m)
-        value, slope = self.exactly(flat, group)
+        value, slope = self.work(flat, self.number[group])
         sound = np.isfinite(value) & np.isfinite(slope).all(axis=1)
         if not sound.all():
             bad = int(np.flatnonzero(~sound)[0])
             raise NonFiniteError(
                 f"The exact log-likelihood is not finite at theta = {flat[bad].tolist()} (group "
-                f"{int(group[bad])}), where the surrogate's confidence set lies. Are both "
-                "likelihoods of the same model?"
+                f"{int(self.number[group[bad]])}), where the surrogate's confidence set lies. Are "
+                "both likelihoods of the same model? What was computed is in `computed` of this "
+                "error, and in the folder if path= was given."
             )
         ours, our_slope = self.like.pairs_gradient(flat, group)
         new = slice(int(self.count[rows[0]]), int(self.count[rows[0]]) + m)
@@ -450,20 +483,12 @@ class _Rounds:
         self.slope[rows, new] = (slope - our_slope).reshape(r, m, d)
         self.count[rows] += m
 
-    def exactly(self, theta: Floats, group: Integers) -> tuple[Floats, Floats]:
-        if self.with_slope:
-            try:
-                return self.exact.pairs_gradient(theta, group)
-            except MissingError:  # a model without a score: values alone
-                self.with_slope = False
-        return self.exact.pairs(theta, group), np.zeros(theta.shape)
-
     def fit(self, rows: Integers, cloud: Floats) -> Floats:
         """Interpolate what is known; standard deviations (r, CLOUD) at the candidates."""
         n = int(self.count[rows[0]])
         u = self.chart(rows, self.theta[rows, :n])
         slope = None
-        if self.with_slope:  # d / du = a^-1 d / dtheta
+        if self.work.with_gradient:  # d / du = a^-1 d / dtheta
             slope = np.einsum("rij,rmj->rmi", np.linalg.inv(self.a[rows]), self.slope[rows, :n])
         made, sd = kriging.fit(u, self.value[rows, :n], slope, self.chart(rows, cloud))
         k = self.kriging
@@ -550,23 +575,6 @@ class _Rounds:
             points=tuple(t[:n] for t, n in zip(self.theta, self.count, strict=True)),
         )
         return Correction(self.kriging, self.origin, self.a, record)
-
-
-def _ball(d: int, seed: int, n: int = CLOUD) -> Floats:
-    """Points spread evenly over the unit ball: (n, d).
-
-    Steps of an irrational vector fill the cube evenly (Roberts 2018): of powers of 1/x, where
-    x^(d + 2) = x + 1.
-    """
-    x = 2.0
-    for _ in range(60):
-        x = (1 + x) ** (1 / (d + 2))
-    step = x ** -np.arange(1.0, d + 2)
-    start = np.random.default_rng(seed).random(d + 1)
-    cube = (start + np.arange(1, n + 1)[:, None] * step) % 1.0
-    direction = stats.norm.ppf(np.clip(cube[:, :d], 1e-6, 1 - 1e-6))
-    direction /= np.linalg.norm(direction, axis=1, keepdims=True)
-    return direction * cube[:, d:] ** (1 / d)
 
 
 def _factor(curvature: Floats) -> Floats:

@@ -1,0 +1,321 @@
+"""Exact values and gradients of many groups: over processes, kept on disk, nothing asked for twice.
+
+Exact evaluations are what inference with a refined likelihood costs. `ExactWork` is asked for
+rows (theta, group) and gives values and gradients; what it knows already, from this run or from the
+folder of an earlier one, is not computed again.
+
+    work(theta (m, d), group (m,))  ->  value (m,), gradient (m, d)
+
+Rows are sorted by theta before they are cut into tasks, so that groups which ask for the same theta
+are answered together: a model that factorises once per theta (fields) then does it once for all of
+them. Each worker process gets the likelihood once, when it starts, and has one thread.
+
+On disk a folder holds identity.json (the space, the groups, and exact values that tell one data set
+from another) and one part-*.npz of plain arrays per call: killed at any time, what was written is
+whole and is used by the next run.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import pickle
+from collections.abc import Iterator
+from concurrent.futures import Future, as_completed
+from concurrent.futures.process import BrokenProcessPool
+from pathlib import Path
+from types import TracebackType
+from typing import Any, NamedTuple
+
+import numpy as np
+from threadpoolctl import threadpool_limits
+
+from keepscore.checks import Floats, require_count, require_flag
+from keepscore.errors import (
+    FormatError,
+    KeepscoreError,
+    MismatchError,
+    MissingError,
+    SimulationError,
+)
+from keepscore.files import make_folder, read_sealed, write_atomically, write_sealed
+from keepscore.likelihood import Integers, Likelihood
+from keepscore.npy import read_npz
+
+FORMAT, VERSION = "keepscore exact evaluations", 1
+IDENTITY = "identity.json"
+PROBED = 3  # groups whose exact value at the centre of the box identifies the data
+TASKS_PER_WORKER = 4
+ROWS_PER_TASK = 4  # fewer are not worth a worker
+ONE_THREAD = {
+    f"{library}_NUM_THREADS": "1" for library in ("OMP", "OPENBLAS", "MKL", "NUMEXPR", "NUMBA")
+}
+
+
+class Evaluated(NamedTuple):
+    """Rows that were computed: theta (n, d), group (n,), value (n,), gradient (n, d)."""
+
+    theta: Floats
+    group: Integers
+    value: Floats
+    gradient: Floats
+
+    def rows(self, index: list[int]) -> Evaluated:
+        """Some of the rows."""
+        return Evaluated(
+            self.theta[index], self.group[index], self.value[index], self.gradient[index]
+        )
+
+
+class ExactWork:
+    """Exact evaluations of one likelihood; see the top of this file. Use it in a `with`.
+
+    with_gradient turns False where the model has no score; gradients are zeros from then on.
+    """
+
+    def __init__(
+        self,
+        exact: Likelihood,
+        jobs: int = 1,
+        path: str | os.PathLike[str] | None = None,
+        progress: bool = False,
+        total: int | None = None,
+    ) -> None:
+        self.exact, self.with_gradient = exact, True
+        self.jobs = require_count(jobs, "jobs")
+        self._rows: dict[tuple[int, bytes], int] = {}
+        self._parts: list[Evaluated] = []
+        self._known: Evaluated | None = None
+        self._workers: Any = None
+        self._folder = None if path is None else make_folder(path)
+        if self._folder is not None:
+            self._resume(self._folder)
+        self._bar = _bar(require_flag(progress, "progress"), total)
+
+    def __enter__(self) -> ExactWork:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._bar.close()
+        if self._workers is not None:
+            self._workers.shutdown(wait=True, kill_workers=error is not None)
+        if isinstance(error, KeepscoreError):
+            error.computed = self.computed()
+
+    def __call__(self, theta: Floats, group: Integers) -> tuple[Floats, Floats]:
+        """Values (m,) and gradients (m, d) at rows theta (m, d) of the groups (m,)."""
+        theta = np.ascontiguousarray(theta, dtype=np.float64)
+        keys = [(int(g), t.tobytes()) for t, g in zip(theta, group, strict=True)]
+        new = np.array([i for i, key in enumerate(keys) if key not in self._rows], dtype=np.int64)
+        if len(new):
+            together = np.column_stack([group[new].astype(np.float64), theta[new]])
+            _, first = np.unique(together, axis=0, return_index=True)
+            new = new[np.sort(first)]
+            value, gradient = self._compute(theta[new], group[new])
+            self._keep(Evaluated(theta[new], np.asarray(group[new], np.int64), value, gradient))
+        self._bar.update(len(keys))
+        known, rows = self.computed(), [self._rows[key] for key in keys]
+        return known.value[rows], known.gradient[rows]
+
+    def computed(self) -> Evaluated:
+        """All rows known so far."""
+        if self._known is None:
+            d = self.exact.space.d
+            none = Evaluated(
+                np.zeros((0, d)), np.zeros(0, dtype=np.int64), np.zeros(0), np.zeros((0, d))
+            )
+            columns = zip(*(self._parts or [none]), strict=True)
+            self._known = Evaluated(*(np.concatenate(column) for column in columns))
+        return self._known
+
+    # --- computing ---
+
+    def _compute(self, theta: Floats, group: Integers) -> tuple[Floats, Floats]:
+        if self.with_gradient:
+            try:
+                return self._in_tasks(theta, group, True)
+            except MissingError:  # a model without a score: values alone
+                self.with_gradient = False
+        return self._in_tasks(theta, group, False)
+
+    def _in_tasks(self, theta: Floats, group: Integers, gradient: bool) -> tuple[Floats, Floats]:
+        order = np.lexsort((group, *theta.T))
+        count = min(self.jobs * TASKS_PER_WORKER, len(theta) // ROWS_PER_TASK)
+        value, slope = np.empty(len(theta)), np.zeros(theta.shape)
+        if self.jobs == 1 or count < 2:
+            with threadpool_limits(limits=1):
+                value[order], slope[order] = _evaluate(
+                    self.exact, theta[order], group[order], gradient
+                )
+            return value, slope
+        tasks = [part for part in np.array_split(order, count) if len(part)]
+        for part, found in self._answers(tasks, theta, group, gradient):
+            value[part], slope[part] = found
+        return value, slope
+
+    def _answers(
+        self, tasks: list[Integers], theta: Floats, group: Integers, gradient: bool
+    ) -> Iterator[tuple[Integers, tuple[Floats, Floats]]]:
+        if self._workers is None:
+            self._workers = _start(self.exact, self.jobs)
+        futures: dict[Future[Any], Integers] = {
+            self._workers.submit(_task, theta[part], group[part], gradient): part for part in tasks
+        }
+        try:
+            for future in as_completed(futures):
+                yield futures[future], future.result()
+        except BrokenProcessPool as error:
+            self._workers = None
+            raise SimulationError(
+                f"A worker process died during exact evaluations: {error}. Out of memory, or a "
+                "crash in native code? Use fewer jobs; with path= what was computed is kept."
+            ) from error
+        finally:
+            for future in futures:
+                future.cancel()
+
+    # --- keeping ---
+
+    def _keep(self, part: Evaluated) -> None:
+        self._remember(part)
+        if self._folder is None:
+            return
+        buffer = io.BytesIO()
+        flag = np.array(self.with_gradient)
+        np.savez(buffer, with_gradient=flag, **part._asdict())
+        name = f"part-{len(list(self._folder.glob('part-*.npz'))):06d}-{os.getpid()}.npz"
+        write_atomically(self._folder / name, lambda file: file.write(buffer.getbuffer()))
+
+    def _remember(self, part: Evaluated) -> None:
+        begin = len(self._rows)
+        for i, (theta, group) in enumerate(zip(part.theta, part.group, strict=True)):
+            self._rows[int(group), theta.tobytes()] = begin + i
+        self._parts.append(part)
+        self._known = None
+
+    def _resume(self, folder: Path) -> None:
+        wanted = self._identity()
+        if (folder / IDENTITY).exists():
+            stored = read_sealed(folder / IDENTITY, FORMAT, VERSION)
+            _require_same(stored, wanted, folder)
+        else:
+            write_sealed(folder / IDENTITY, FORMAT, VERSION, wanted)
+        for file in sorted(folder.glob("part-*.npz")):
+            part, with_gradient = _read(file, self.exact)
+            # What was not finite is asked for again: the model may have been mended.
+            sound = np.isfinite(part.value) & np.isfinite(part.gradient).all(axis=1)
+            fresh = [
+                i
+                for i, (t, g) in enumerate(zip(part.theta, part.group, strict=True))
+                if sound[i] and (int(g), t.tobytes()) not in self._rows
+            ]
+            self.with_gradient &= with_gradient
+            self._remember(part.rows(fresh))
+
+    def _identity(self) -> dict[str, Any]:
+        exact = self.exact
+        groups = np.unique(np.linspace(0, exact.group_count - 1, PROBED).astype(np.int64))
+        centre = np.tile(np.mean(exact.space.box("base"), axis=0), (len(groups), 1))
+        value = np.asarray(exact.pairs(centre, groups), dtype=np.float64)
+        return {
+            "space": exact.space.to_dict(),
+            "groups": exact.group_count,
+            "group_size": exact.group_size,
+            "values": [float(v) if np.isfinite(v) else None for v in value],
+        }
+
+
+def _require_same(stored: dict[str, Any], wanted: dict[str, Any], folder: Path) -> None:
+    for key in ("space", "groups", "group_size"):
+        if stored.get(key) != wanted[key]:
+            raise MismatchError(
+                f"{folder} holds exact evaluations of another {key.replace('_', ' ')}: "
+                f"{stored.get(key)!r:.200} there, {wanted[key]!r:.200} here. Use another folder."
+            )
+    there, here = stored.get("values"), wanted["values"]
+    same = isinstance(there, list) and len(there) == len(here)
+    for a, b in zip(there, here, strict=True) if same and there is not None else ():
+        if a is None or b is None:
+            same &= a is b
+        else:
+            same &= type(a) in (int, float) and abs(a - b) <= 1e-9 * (1 + abs(b))
+    if not same:
+        raise MismatchError(
+            f"{folder} holds exact evaluations of other data or of another model (values at the "
+            f"centre of the box: {there!r:.200} there, {here!r:.200} here). Use another folder."
+        )
+
+
+def _read(file: Path, exact: Likelihood) -> tuple[Evaluated, bool]:
+    arrays, d = read_npz(file), exact.space.d
+    try:
+        part = Evaluated(*(np.ascontiguousarray(arrays[name]) for name in Evaluated._fields))
+        flag = arrays["with_gradient"]
+    except KeyError as error:
+        raise FormatError(f"{file} is damaged or foreign: no {error}; delete it.") from None
+    n = len(part.value) if part.value.ndim == 1 else -1
+    shapes = ((n, d), (n,), (n,), (n, d))
+    sound = (
+        all(array.shape == shape for array, shape in zip(part, shapes, strict=True))
+        and all(array.dtype == np.float64 for array in (part.theta, part.value, part.gradient))
+        and part.group.dtype == np.int64
+        and (flag.shape, flag.dtype) == ((), np.bool_)
+        and bool(((part.group >= 0) & (part.group < exact.group_count)).all())
+    )
+    if not sound:
+        raise FormatError(f"{file} is damaged: its arrays do not fit together; delete it.")
+    return part, bool(flag)
+
+
+def _evaluate(
+    exact: Likelihood, theta: Floats, group: Integers, gradient: bool
+) -> tuple[Floats, Floats]:
+    if gradient:
+        value, slope = exact.pairs_gradient(theta, group)
+        return np.asarray(value, np.float64), np.asarray(slope, np.float64)
+    return np.asarray(exact.pairs(theta, group), np.float64), np.zeros(theta.shape)
+
+
+# --- workers -------------------------------------------------------------------------------------
+
+_likelihood: Likelihood | None = None
+
+
+def _start(exact: Likelihood, jobs: int) -> Any:
+    from joblib.externals.loky import ProcessPoolExecutor
+    from joblib.externals.loky.backend.reduction import dumps
+
+    try:
+        packed = bytes(dumps(exact))
+    except Exception as error:  # locks, open files, generators: each fails in its own way
+        raise SimulationError(
+            f"The exact likelihood cannot be sent to worker processes: {type(error).__name__}: "
+            f"{error}. Use jobs=1."
+        ) from error
+    return ProcessPoolExecutor(
+        max_workers=jobs, initializer=_prepare, initargs=(packed,), env=ONE_THREAD
+    )
+
+
+def _prepare(packed: bytes) -> None:
+    """Runs once in a new worker; the bytes are our parent's own, never a file's."""
+    global _likelihood
+    threadpool_limits(limits=1)
+    _likelihood = pickle.loads(packed)  # noqa: S301
+
+
+def _task(theta: Floats, group: Integers, gradient: bool) -> tuple[Floats, Floats]:
+    if _likelihood is None:
+        raise SimulationError("A worker was asked before it was ready.")
+    return _evaluate(_likelihood, theta, group, gradient)
+
+
+def _bar(shown: bool, total: int | None) -> Any:
+    from tqdm import tqdm
+
+    return tqdm(total=total, desc="exact evaluations", unit="", disable=not shown, leave=False)
