@@ -17,6 +17,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from keepscore.evaluation import METRICS
 from reproduction.cases import CASES, OURS
 from reproduction.results import Result, find
 from reproduction.worth_table import worth_table
@@ -109,7 +110,7 @@ def _metrics(pairs: list[Pair], prefix: str) -> list[str]:
 
 
 def _improves(results: list[Result], pairs: list[Pair]) -> Judgement:
-    words = {"bce": "test BCE", "rmse_far": "far differences", "lrt_mse": "LRT error"}
+    words = {metric: METRICS[metric].brief for metric in ("bce", "rmse_far", "lrt_mse")}
     counts = {words[m]: _better(pairs, m) for m in words}
     parts = [f"{name} in {_share(count, len(pairs))}" for name, count in counts.items()]
     share = float(np.mean([count / len(pairs) for count in counts.values()]))
@@ -135,13 +136,15 @@ def _worth(results: list[Result], pairs: list[Pair]) -> Judgement:
     if not table:
         return Judgement("BCE at a larger N is missing", "not yet run", _of_pairs(pairs))
     parts, every = [], []
-    for metric, words in (("bce", "test BCE"), ("rmse_far", "far differences")):
+    for metric in ("bce", "rmse_far"):
         found = [w.found for w in table if w.metric == metric]
         factors = [f.factor for f in found]
         beyond = sum(f.beyond == "more" for f in found)
         more = f" (more than the largest run in {_share(beyond, len(found))})" if beyond else ""
         middle, low, high = np.median(factors), min(factors), max(factors)
-        parts.append(f"by {words} {low:.3g}x to {high:.3g}x, median {middle:.3g}x{more}")
+        parts.append(
+            f"by {METRICS[metric].brief} {low:.3g}x to {high:.3g}x, median {middle:.3g}x{more}"
+        )
         every += factors
     # Of the middle, not the best; a factor beyond the largest run counts as that run.
     usual = round(float(np.median(every)), 3)

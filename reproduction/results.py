@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from keepscore.errors import FormatError, MismatchError
-from keepscore.evaluation import Estimate
+from keepscore.evaluation import METRICS, Estimate
 from keepscore.files import make_folder, read_json, write_atomically
 from reproduction.cases import CASES, Cell
 
@@ -169,21 +169,14 @@ def _row(result: Result) -> Iterator[tuple[str, Any]]:
 
 def summary_columns(results: list[Result]) -> dict[str, list[str]]:
     """What a reader looks at first, as text: column name to one entry a cell."""
-    shown = {
-        "test BCE": "bce",
-        "excess": "bce_excess",
-        "far RMSE": "rmse_far",
-        "LRT MSE": "lrt_mse",
-        "coverage": "coverage",
-        "volume": "volume",
-    }
+    shown = ("bce", "bce_excess", "rmse_far", "lrt_mse", "coverage", "volume")
     every = [r.metrics() for r in results]
     return {
         "network": [r.cell.network for r in results],
         "N": [f"{r.cell.n:,}" for r in results],
         "loss": [r.cell.loss.upper() for r in results],
         "seed": [str(r.cell.seed) for r in results],
-        **{title: [str(m[name]) for m in every] for title, name in shown.items()},
+        **{METRICS[name].column: [str(m[name]) for m in every] for name in shown},
         "ms a batch": [f"{1e3 * m['seconds_per_step'].value:.2f}" for m in every],
         "seconds": [f"{m['seconds_total'].value:.0f}" for m in every],
     }

@@ -13,7 +13,7 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from keepscore.errors import MissingError, unknown_name
-from keepscore.evaluation import Estimate
+from keepscore.evaluation import Estimate, panel_of
 from keepscore.figures import FORMATS, SurfacePanel, save_figure, surfaces
 from keepscore.files import make_folder
 from keepscore.models import build
@@ -112,28 +112,28 @@ def _metric_panels(
 ) -> dict[str, list[ArrowPanel]]:
     names = build(case.model).space.names
 
-    def panel(metric: str, title: str, **options: Any) -> ArrowPanel:
-        return ArrowPanel(title, _arrows(results, metric), **options)
+    def panel(metric: str, **options: Any) -> ArrowPanel:
+        return ArrowPanel(panel_of(metric), _arrows(results, metric), **options)
 
     limit = _limit(results)
     level = float(results[0].content["etest"]["level"])
     size = None if exact is None else exact["volume"]["value"]
     return {
         "losses": [
-            panel("bce", "test BCE", line=limit, line_label="exact ratio"),
-            *(panel(f"score_mse[{k}]", f"score error², {k}", log=True) for k in names),
+            panel("bce", line=limit, line_label="exact ratio"),
+            *(panel(f"score_mse[{k}]", log=True) for k in names),
         ],
         "differences": [
-            panel("bce_excess", "excess BCE", log=_positive(results, "bce_excess")),
-            panel("rmse_near", "log-ratio differences, near", log=True),
-            panel("rmse_far", "log-ratio differences, far", log=True),
+            panel("bce_excess", log=_positive(results, "bce_excess")),
+            panel("rmse_near", log=True),
+            panel("rmse_far", log=True),
         ],
         "inference": [
-            panel("lrt_mse", "LRT statistic, error²", log=True),
-            panel("coverage", f"coverage of {level:.0%} sets", line=level, line_label="nominal"),
-            panel("volume", f"volume of {level:.0%} sets", line=size, line_label="exact"),
+            panel("lrt_mse", log=True),
+            panel("coverage", line=level, line_label="nominal"),
+            panel("volume", line=size, line_label="exact"),
         ],
-        "estimates": [panel(f"mle_mse[{k}]", f"MLE error² (median), {k}", log=True) for k in names],
+        "estimates": [panel(f"mle_mse[{k}]", log=True) for k in names],
     }
 
 

@@ -42,6 +42,7 @@ _HOMES = {
     "etest": "keepscore.evaluation",
     "scorecard": "keepscore.evaluation",
     "equivalence": "keepscore.evaluation",
+    "report": "keepscore.reports.compose",
     "worth": "keepscore.evaluation.pilot",
 }
 _SUBPACKAGES = ("models", "networks", "errors", "figures")

@@ -206,8 +206,8 @@ def test_the_picture_of_an_inference_says_what_it_shows(d, tmp_path, monkeypatch
     )
     at = np.full(d, 0.2)
     like = quadratic_likelihood(space, at, 40.0)
-    found, chosen = ks.mle(like), ks.confidence_set(like, 0.9)
-    infer._picture(tmp_path / "surface.png", like, found, chosen)
+    chosen = ks.confidence_set(like, 0.9)
+    infer._picture(tmp_path / "surface.png", chosen)
     assert (tmp_path / "surface.png").read_bytes().startswith(b"\x89PNG")
     ax = drawn[0].axes[0]
     assert ax.get_xlabel() == "log rate"

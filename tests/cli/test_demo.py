@@ -9,11 +9,10 @@ from typer.testing import CliRunner
 
 import keepscore as ks
 from keepscore.cli.app import app
-from keepscore.cli.compare import comparison
 from keepscore.cli.demo import ADVISED
 from keepscore.evaluation.estimate import Estimate
 from keepscore.evaluation.scorecard import SIZES, Row, Size
-from keepscore.reports import EXACT, ReportContent
+from keepscore.reports import EXACT, ReportContent, comparison
 
 METHODS = ["BCE", "ASA", ADVISED]
 pytestmark = pytest.mark.timeout(900)  # one fixture holds the whole demo; machines may be busy

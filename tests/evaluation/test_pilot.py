@@ -11,7 +11,7 @@ from training_helpers import Tiny
 import keepscore as ks
 from keepscore.errors import DomainError, MissingError
 from keepscore.evaluation.pilot import Costs, _affordable
-from keepscore.figures.pilot import worth as draw
+from keepscore.figures import pilot as draw
 from keepscore.training import TrainConfig
 
 FAST = TrainConfig(batch_size=32, min_epochs=4, max_epochs=4)

@@ -11,7 +11,7 @@ from test_etest import WideToy
 import keepscore as ks
 from keepscore.errors import MissingError, UnknownNameError
 from keepscore.evaluation.scorecard import SIZES
-from keepscore.figures.scorecard import scorecard_plot
+from keepscore.figures import scorecard as scorecard_plot
 
 
 @pytest.fixture(scope="module")

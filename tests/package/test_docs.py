@@ -113,3 +113,11 @@ def test_outputs_in_the_tutorial_were_filled_in():
     marks = pages.MARK.findall(text)
     assert marks == [str(k) for k in range(1, len(marks) + 1)]
     assert text.count("```text") == len(marks)
+
+
+def test_the_walk_of_one_batch_names_files_that_are_there():
+    text = (ROOT / "CONTRIBUTING.md").read_text()
+    walk = text[text.index("The walk of one batch") : text.index("Mathematics first")]
+    files = re.findall(r"`((?:[a-z_]+/)*(?:[a-z_]+\.py)?)`", walk)
+    assert len(files) > 15
+    assert [f for f in files if not (ROOT / "src/keepscore" / f).exists()] == []

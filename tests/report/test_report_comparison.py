@@ -11,6 +11,9 @@ from report_sample import sample
 from keepscore.errors import MissingError
 from keepscore.evaluation.estimate import Estimate
 from keepscore.evaluation.scorecard import Row
+from keepscore.figures import coverage
+from keepscore.figures.style import method_styles
+from keepscore.figures.training_curves import component_lines
 from keepscore.reports import (
     EXACT,
     ReportContent,
@@ -19,8 +22,7 @@ from keepscore.reports import (
     scorecard_from,
     words,
 )
-from keepscore.reports.plots import component_lines, coverage_panel, styles_for
-from keepscore.reports.svg import style
+from keepscore.reports.pictures import coverage_picture
 from reproduction.claims import CLAIMS
 from reproduction.page import VERDICTS, cases_in, reproduction_content
 
@@ -66,18 +68,19 @@ def test_methods_keep_their_order_whatever_a_file_did(page):
 
 def test_nobody_looks_like_the_exact_likelihood():
     names = [f"run {k}" for k in range(15)]
-    styles = styles_for(ReportContent("t", methods=(*names, "exact")))
+    styles = method_styles([*names, "exact"])
     assert all(styles[name] != styles["exact"] for name in names)
     assert len({styles[name] for name in names[:6]}) == 6
 
 
 def test_runs_differ_without_colour_where_dashes_mean_parameters(content):
     runs = [r for r in content.runs if any(e.score_loss for e in r.history)]
-    lines = component_lines(runs[0], "score_loss", style(2))
+    mine = method_styles(["BCE", "ASA"])["ASA"]
+    lines = component_lines(runs[0], "score_loss", mine)
     assert len(lines) == 2
-    assert {line.style.dash for line in lines} == {"", "7 3"}
+    assert len({str(line.style.dash) for line in lines}) == 2
     assert all(line.mark == len(line.xs) - 1 for line in lines)
-    assert {line.style.marker for line in lines} == {"square"}
+    assert {line.style.marker for line in lines} == {mine.marker}
 
 
 def test_very_small_numbers_share_one_power_of_ten():
@@ -120,9 +123,10 @@ def test_claims_read_as_sentences(page):
 
 
 def test_names_of_cells_are_not_cut_in_the_picture_of_coverage(page):
-    drawn = str(coverage_panel(page))
-    assert "…" not in drawn
-    assert ">ASA + structure, N = 30,000<" in drawn
+    rows = [("95% sets", c.nominal, c.values) for c in page.coverage]
+    names = [label.get_text() for label in coverage(rows).axes[0].get_yticklabels()]
+    assert "ASA + structure, N = 30,000" in names
+    assert "ASA + structure, N = 30,000 91.1%" in coverage_picture(page).alt
 
 
 def test_a_folder_without_results_is_named(tmp_path):

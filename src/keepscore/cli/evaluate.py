@@ -11,6 +11,7 @@ from keepscore.cli.settings import (
     TrainedModel,
     TrainedRun,
     record_command,
+    say,
     show,
 )
 from keepscore.files import write_json
@@ -31,18 +32,19 @@ def evaluate(
 
     Example: keepscore evaluate runs/sis/asa --size medium
     """
+    from keepscore import figures
     from keepscore.cli.train import model_of
-    from keepscore.evaluation import scorecard
-    from keepscore.figures.saving import save_figure
-    from keepscore.figures.scorecard import scorecard_plot
+    from keepscore.evaluation import exact_side, scorecard
     from keepscore.surrogate import load
 
     surrogate = load(run)
     exact = model_of(surrogate, model, settings)
-    card = scorecard(surrogate, exact, size=size, seed=seed)
+    sets = exact_side(exact, size, seed, say)
+    say("measuring the surrogate")
+    card = scorecard(surrogate, exact, exact=sets)
     record_command(run, "evaluate", {"model": model, "size": size, "seed": seed})
     write_json(run / "scorecard.json", card.to_dict())
     written = f"{run / 'scorecard.json'}"
     if card.etest is not None:
-        written += f" and {save_figure(scorecard_plot(card), run / 'scorecard.png')}"
+        written += f" and {figures.save_figure(figures.scorecard(card), run / 'scorecard.png')}"
     show(card.to_dict(), f"{card}\n\nWritten to {written}", json)

@@ -28,10 +28,10 @@ from keepscore.files import make_folder, write_json
 from keepscore.space import Space, tensor_grid
 
 if TYPE_CHECKING:
+    from keepscore.inference.confidence import ConfidenceSet
     from keepscore.inference.null_distribution import Calibration
     from keepscore.surrogate import Surrogate
 
-POINTS = 61  # a side of the picture's grid
 IMPOSSIBLE = 1e6  # a statistic that no calibration ever saw
 NUISANCE_POINTS = {2: 201, 3: 41}  # a side of the grid of parameters a test leaves free
 
@@ -113,7 +113,7 @@ def infer(
         asked = {"run": run, "observations": observations, "level": level, "test": test}
         record_command(folder, "infer", asked)
         write_json(folder / "inference.json", result)
-        _picture(folder / "surface.png", like, estimate, chosen)
+        _picture(folder / "surface.png", chosen)
         text += f"\n\nWritten to {folder}"
     show(result, text, json)
 
@@ -235,41 +235,10 @@ def _number(value: float) -> float | None:
     return float(value) if np.isfinite(value) else None
 
 
-def _picture(path: Path, like: Any, found: Any, chosen: Any) -> None:
+def _picture(path: Path, chosen: ConfidenceSet) -> None:
     """The log-likelihood over the first two parameters, any others held at their estimates."""
-    from keepscore.figures.inference import likelihood_surface
-    from keepscore.figures.saving import save_figure
+    from keepscore import figures
 
-    space, estimate = like.space, found.estimate
-    percent = f"{100 * chosen.level:g}%"
-    if space.d == 1:
-        figure = _curve(like, found, chosen)
-    else:
-        axes = [np.linspace(space.lower[k], space.upper[k], POINTS) for k in (0, 1)]
-        nodes = np.tile(estimate, (POINTS**2, 1))
-        nodes[:, :2] = tensor_grid(axes)
-        raw = ", ".join(f"{space.names[k]} = {found.raw[k]:.3g}" for k in range(space.d))
-        figure = likelihood_surface(
-            axes,
-            like(nodes).reshape(POINTS, POINTS),
-            space.working_names[:2],
-            points={f"estimate: {raw}": estimate[:2]},
-            inside=chosen.contains(nodes).reshape(POINTS, POINTS),
-        )
-        held = "; other parameters at their estimates" if space.d > 2 else ""
-        figure.axes[0].set_title(
-            f"Hatched: the {percent} set ({chosen.method}). Lines: Wilks' sets{held}", fontsize=9
-        )
-    save_figure(figure, path)
-
-
-def _curve(like: Any, found: Any, chosen: Any) -> Any:
-    """The likelihood-ratio statistic of one parameter, with its interval."""
-    from keepscore.figures.inference import profile_curves
-    from keepscore.inference.statistic import drop
-
-    space = like.space
-    axis = np.linspace(space.lower[0], space.upper[0], POINTS)
-    statistic = drop(found.log_likelihood, like(axis[:, None]))
-    ends = chosen.intervals.working
-    return profile_curves([axis], [statistic], space.working_names, ends, chosen.level)
+    one = chosen.like.space.d == 1
+    figure = figures.profile(chosen) if one else figures.surface(chosen)
+    figures.save_figure(figure, path)

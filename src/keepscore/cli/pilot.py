@@ -7,7 +7,16 @@ from typing import Annotated
 
 import typer
 
-from keepscore.cli.settings import Config, Json, ModelName, ModelSettings, Seed, find_model, show
+from keepscore.cli.settings import (
+    Config,
+    Json,
+    ModelName,
+    ModelSettings,
+    Seed,
+    find_model,
+    say,
+    show,
+)
 from keepscore.files import make_folder, write_json
 
 
@@ -16,7 +25,7 @@ def worth(
     n: Annotated[int, typer.Option("--n", "-n", help="Largest number of simulations.")] = 8_000,
     minutes: Annotated[float, typer.Option(help="Budget the advice is for.")] = 10.0,
     network: Annotated[str, typer.Option(help="Network, as for train.")] = "auto",
-    seeds: Annotated[int, typer.Option(help="Trainings of each kind.")] = 2,
+    seeds: Annotated[int, typer.Option(help="Trainings per kind.")] = 2,
     out: Annotated[
         Path | None, typer.Option("--out", "-o", help="Folder for JSON and picture.")
     ] = None,
@@ -46,14 +55,13 @@ def worth(
         network,
         seeds,
         seed,
-        progress=(lambda text: None) if json else lambda text: typer.echo(f"  {text}", err=True),
+        progress=say,
     )
     text = str(found)
     if folder is not None:
-        from keepscore.figures.pilot import worth as draw
-        from keepscore.figures.saving import save_figure
+        from keepscore import figures
 
         write_json(folder / "worth.json", found.to_dict())
-        save_figure(draw(found), folder / "worth.png")
+        figures.save_figure(figures.pilot(found), folder / "worth.png")
         text += f"\n\nWritten to {folder}"
     show(found.to_dict(), text, json)

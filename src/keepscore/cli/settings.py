@@ -191,6 +191,18 @@ def _is_number(cell: str) -> bool:
     return True
 
 
+class Voice:
+    """What a command says on the way: lines on standard error, none with --quiet."""
+
+    quiet = False
+
+
+def say(text: str) -> None:
+    """One line about a stage of the work."""
+    if not Voice.quiet:
+        typer.echo(f"keepscore: {text}", err=True)
+
+
 def show(result: dict[str, Any], text: str, as_json: bool) -> None:
     """Print the result for a script, or for a person."""
     typer.echo(json.dumps(result, allow_nan=False) if as_json else text)

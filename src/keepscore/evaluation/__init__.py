@@ -4,8 +4,8 @@ from keepscore.evaluation.equivalence import Equivalence, equivalence
 from keepscore.evaluation.estimate import Estimate, mean, root_mean_square, stratified_mean
 from keepscore.evaluation.etest import ETest, ETestSet, etest, etest_set
 from keepscore.evaluation.ltest import LTest, LTestSet, ltest, ltest_set
-from keepscore.evaluation.metrics import METRICS, Metric, label_of, title_of
-from keepscore.evaluation.scorecard import Scorecard, scorecard
+from keepscore.evaluation.metrics import METRICS, Metric, label_of, panel_of, title_of
+from keepscore.evaluation.scorecard import ExactSide, Scorecard, exact_side, scorecard, scorecards
 from keepscore.evaluation.training_run import Epoch, Run, run_of
 from keepscore.losses import pair_losses
 
@@ -16,6 +16,7 @@ __all__ = [
     "Epoch",
     "Equivalence",
     "Estimate",
+    "ExactSide",
     "LTest",
     "LTestSet",
     "Metric",
@@ -24,14 +25,17 @@ __all__ = [
     "equivalence",
     "etest",
     "etest_set",
+    "exact_side",
     "label_of",
     "ltest",
     "ltest_set",
     "mean",
     "pair_losses",
+    "panel_of",
     "root_mean_square",
     "run_of",
     "scorecard",
+    "scorecards",
     "stratified_mean",
     "title_of",
 ]

@@ -7,22 +7,37 @@ number has its Monte Carlo standard error; what a perfect surrogate would score 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from keepscore.errors import unknown_name
 from keepscore.evaluation.estimate import Estimate
-from keepscore.evaluation.etest import GRID, ETest, etest
-from keepscore.evaluation.ltest import LTest, ltest
+from keepscore.evaluation.etest import GRID, ETest, ETestSet, etest, etest_set
+from keepscore.evaluation.ltest import (
+    LogRatio,
+    LTest,
+    LTestSet,
+    ltest,
+    ltest_set,
+    require_same_space,
+)
 from keepscore.evaluation.metrics import label_of
+from keepscore.likelihood import Likelihood
 from keepscore.models.base import Model
 
 if TYPE_CHECKING:
     import pandas as pd
 
 
+class Measurable(LogRatio, Protocol):
+    """What a scorecard asks of a surrogate."""
+
+    def given(self, xs: Any) -> Likelihood: ...
+
+
 class Size(NamedTuple):
-    """Pairs; pairs with exact values; with the evidence; grid points a side (None: the paper's);
+    """Pairs; pairs with exact values; with the evidence; grid points per side (None: the paper's);
     groups at each theta."""
 
     n: int
@@ -110,7 +125,7 @@ class Scorecard:
         }
 
     def to_frame(self) -> pd.DataFrame:
-        """One row a metric: test, metric, value, se, ideal."""
+        """One row per metric: test, metric, value, se, ideal."""
         import pandas as pd
 
         return pd.DataFrame(
@@ -127,21 +142,93 @@ class Scorecard:
         )
 
 
-def scorecard(surrogate: Any, model: Model, size: str = "small", seed: int = 0) -> Scorecard:
-    """L-test and E-test of a surrogate against the model it was trained on.
+@dataclass(frozen=True)
+class ExactSide:
+    """Test sets with all that is exact about them: one serves every surrogate of a model."""
 
-    size: "small" (a minute or so), "medium", or "paper" (10^6 pairs, 3,000 groups of 10). A model
-    without a likelihood gets the cross-entropy alone.
+    size: str
+    seed: int
+    ltest: LTestSet
+    etest: ETestSet | None
+
+
+def exact_side(
+    model: Model, size: str = "small", seed: int = 0, say: Callable[[str], object] = lambda _: None
+) -> ExactSide:
+    """Draw the test sets of a scorecard and compute the exact likelihood's side of it.
+
+    Args:
+        model: The model whose surrogates will be measured.
+        size: "small", "medium" or "paper"; see `scorecard`.
+        seed: Root of all randomness.
+        say: Told each stage in words.
+
+    Returns:
+        The test sets, for `scorecard(..., exact=...)`.
     """
     if size not in SIZES:
         raise unknown_name("scorecard size", size, SIZES)
     chosen = SIZES[size]
-    loss = ltest(surrogate, model, chosen.n, seed, chosen.exact, chosen.evidence)
-    inference = None
-    if loss.exact:
+    say("exact values on test pairs")
+    pairs = ltest_set(model, chosen.n, seed, chosen.exact, chosen.evidence)
+    groups = None
+    if pairs.exact:
+        say("exact inference on test groups")
         grid, thetas = _design(model.space.d, chosen.side)
-        inference = etest(surrogate, model, grid, chosen.groups, GROUP_SIZE, seed, thetas=thetas)
-    return Scorecard(model.name, size, seed, loss, inference)
+        groups = etest_set(model, grid, chosen.groups, GROUP_SIZE, seed, thetas=thetas)
+    return ExactSide(size, seed, pairs, groups)
+
+
+def scorecard(
+    surrogate: Measurable,
+    model: Model,
+    size: str = "small",
+    seed: int = 0,
+    exact: ExactSide | None = None,
+) -> Scorecard:
+    """L-test and E-test of a surrogate against the model it was trained on.
+
+    Args:
+        surrogate: What `ks.train` or `ks.load` returned.
+        model: The model it was trained on. One without a likelihood gets the cross-entropy alone.
+        size: "small" (a minute or so), "medium", or "paper" (10^6 pairs, 3,000 groups of 10).
+        seed: Root of all randomness.
+        exact: The exact side made beforehand by `exact_side`, which several surrogates share;
+            size and seed are then its own.
+
+    Returns:
+        The scorecard. print() it, or draw it with `ks.figures.scorecard`.
+
+    Raises:
+        MismatchError: Surrogate and model have different parameter spaces.
+        UnknownNameError: No such size.
+
+    Example:
+        >>> print(ks.scorecard(surrogate, model))  # doctest: +SKIP
+    """
+    require_same_space(surrogate.space, model.space)
+    sets = exact_side(model, size, seed) if exact is None else exact
+    loss = ltest(surrogate, model, test_set=sets.ltest)
+    inference = None if sets.etest is None else etest(surrogate, model, test_set=sets.etest)
+    return Scorecard(model.name, sets.size, sets.seed, loss, inference)
+
+
+def scorecards(
+    surrogates: Mapping[str, Measurable],
+    model: Model,
+    size: str = "small",
+    seed: int = 0,
+    say: Callable[[str], object] = lambda _: None,
+) -> dict[str, Scorecard]:
+    """A scorecard per surrogate, on the same test sets; the exact side is computed once."""
+    for surrogate in surrogates.values():
+        require_same_space(surrogate.space, model.space)
+    exact = exact_side(model, size, seed, say)
+    cards = {}
+    for name, surrogate in surrogates.items():
+        say(f"measuring {name}")
+        cards[name] = scorecard(surrogate, model, exact=exact)
+    return cards
 
 
 def _design(d: int, side: int | None) -> tuple[tuple[int, ...] | None, int | None]:

@@ -7,11 +7,13 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from numpy.typing import ArrayLike
 from scipy import stats
 
-from keepscore.figures.style import INK, RED, SKY, panels, styled
+from keepscore.checks import Floats
+from keepscore.figures.style import INK, RED, SKY, panels_in, styled
 
 LEVELS = (0.5, 0.8, 0.95, 0.999)
 
@@ -32,47 +34,73 @@ def surfaces(
     truth: ArrayLike | None = None,
     exact_mle: ArrayLike | None = None,
     fixed: Mapping[str, float] | None = None,
+    held: str = "its true value",
+    ax: Axes | None = None,
 ) -> Figure:
-    """One panel a likelihood on the same axes and the same scale; contours bound Wilks sets."""
+    """One panel per likelihood on the same axes and the same scale; contours bound Wilks sets.
+
+    fixed: working values of parameters that are not on the axes; held: in words, what those are.
+    """
     first, second = (np.asarray(a, dtype=float) for a in axes)
-    cuts = [float(stats.chi2.ppf(p, 2)) for p in LEVELS]
-    deepest = 3 * cuts[-1]
+    deepest = 3 * float(stats.chi2.ppf(LEVELS[-1], 2))
     near = np.min([-2 * np.asarray(p.values, dtype=float).T for p in panels_], axis=0) < deepest
     with styled():
-        figure, axs = panels(len(panels_), width=2.9, height=3.1)
+        figure, axs = panels_in(ax, len(panels_), width=2.9, height=3.1)
         image: Any = None
-        for ax, panel in zip(axs, panels_, strict=True):
-            statistic = -2 * np.asarray(panel.values, dtype=float).T
-            # Beyond the outermost contour the exact depth says nothing more.
-            shown = np.clip(statistic, 0, deepest)
-            image = ax.pcolormesh(
-                first,
-                second,
-                shown,
-                cmap="cividis_r",
-                shading="nearest",
-                vmin=0,
-                vmax=deepest,
-                rasterized=True,
-            )
-            lines = ax.contour(first, second, shown, levels=cuts, colors=INK, linewidths=0.7)
-            labels = {c: f"{p:.1%}".replace(".0%", "%") for c, p in zip(cuts, LEVELS, strict=True)}
-            ax.clabel(lines, fmt=labels, fontsize=6)
+        for place, panel in zip(axs, panels_, strict=True):
+            statistic = -2 * np.asarray(panel.values, dtype=float)
+            image = draw_statistic(place, first, second, statistic, LEVELS, deepest)
             if exact_mle is not None:
-                ax.plot(*np.asarray(exact_mle), "*", color=SKY, markersize=13, markeredgecolor=INK)
-            ax.plot(*np.asarray(panel.mle), "o", color="white", markersize=6, markeredgecolor=INK)
+                star: Any = {"color": SKY, "markersize": 13, "markeredgecolor": INK}
+                place.plot(*np.asarray(exact_mle), "*", **star)
+            at = np.asarray(panel.mle)
+            place.plot(*at, "o", color="white", markersize=6, markeredgecolor=INK)
             if truth is not None:
-                ax.plot(*np.asarray(truth), "X", color=RED, markersize=8, markeredgecolor="white")
-            ax.set(title=panel.title, xlabel=names[0])
-            ax.set(xlim=_of_interest(first, near.any(axis=0)))
-            ax.set(ylim=_of_interest(second, near.any(axis=1)))
+                cross: Any = {"color": RED, "markersize": 8, "markeredgecolor": "white"}
+                place.plot(*np.asarray(truth), "X", **cross)
+            place.set(title=panel.title, xlabel=names[0])
+            place.set(xlim=_of_interest(first, near.any(axis=0)))
+            place.set(ylim=_of_interest(second, near.any(axis=1)))
         axs[0].set_ylabel(names[1])
         figure.colorbar(image, ax=axs, label="2 (max - log-likelihood)", extend="max", shrink=0.9)
-        figure.legend(handles=_markers(truth, exact_mle), loc="outside lower center", ncols=3)
+        if ax is None:
+            figure.legend(handles=_markers(truth, exact_mle), loc="outside lower center", ncols=3)
+        else:
+            axs[0].legend(handles=_markers(truth, exact_mle), loc="best")
         if fixed:
-            held = ", ".join(f"{name} = {value:g}" for name, value in fixed.items())
-            figure.suptitle(f"held at its true value: {held}", fontsize=8)
+            values = ", ".join(f"{name} = {value:g}" for name, value in fixed.items())
+            title = f"held at {held}: {values}"
+            if ax is None:
+                figure.suptitle(title, fontsize=8)
+            else:
+                ax.set_title(title, fontsize=8)
     return figure
+
+
+def draw_statistic(
+    ax: Axes,
+    first: Floats,
+    second: Floats,
+    statistic: Floats,
+    levels: Sequence[float],
+    deepest: float,
+) -> Any:
+    """Into one panel: 2 (max - l) on a grid (n1, n2) with Wilks' contours; returns the image.
+
+    Beyond `deepest` the depth says nothing more; what is not finite is as deep as that.
+    """
+    cuts = [float(stats.chi2.ppf(p, 2)) for p in levels]
+    known = np.where(np.isfinite(statistic), statistic, deepest)
+    shown = np.clip(known, 0, deepest).T
+    image = ax.pcolormesh(
+        first, second, shown, cmap="cividis_r", shading="nearest", vmin=0, vmax=deepest,
+        rasterized=True,
+    )  # fmt: skip
+    if shown.min() < cuts[-1] and shown.max() > cuts[0]:
+        lines = ax.contour(first, second, shown, levels=cuts, colors=INK, linewidths=0.7)
+        labels = {c: f"{p:.1%}".replace(".0%", "%") for c, p in zip(cuts, levels, strict=True)}
+        ax.clabel(lines, fmt=labels, fontsize=6)
+    return image
 
 
 def _of_interest(axis: Any, near: Any) -> tuple[float, float]:

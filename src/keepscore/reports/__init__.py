@@ -1,10 +1,18 @@
 """One self-contained HTML page per run, comparison or reproduction.
 
-content = ReportContent(title=..., runs=..., scorecard=..., surfaces=surfaces_from(...), ...)
-write(content, "runs/demo/report.html")
+ks.report({"ASA": surrogate}, model, path="report.html")     the whole way (compose.py)
+write(ReportContent(title=..., runs=..., ...), "page.html")  a page from plain data
 """
 
-from keepscore.reports.adapt import ideals, intervals_from, scorecard_from
+from keepscore.reports.compose import (
+    Report,
+    ShownGroups,
+    comparison,
+    compose,
+    findings,
+    measured,
+    report,
+)
 from keepscore.reports.content import (
     EXACT,
     Axis,
@@ -20,9 +28,11 @@ from keepscore.reports.content import (
     Surface,
     Surfaces,
 )
-from keepscore.reports.gather import example_from, picture_from, surfaces_from
 from keepscore.reports.notices import warnings_for
 from keepscore.reports.page import build, write
+from keepscore.reports.pictures import example_from, picture_from
+from keepscore.reports.rows import ideals, intervals_from, scorecard_from
+from keepscore.reports.surface_grids import surfaces_from
 
 __all__ = [
     "EXACT",
@@ -34,15 +44,22 @@ __all__ = [
     "Notice",
     "Picture",
     "PosteriorRow",
+    "Report",
     "ReportContent",
     "ScoreRow",
+    "ShownGroups",
     "Surface",
     "Surfaces",
     "build",
+    "comparison",
+    "compose",
     "example_from",
+    "findings",
     "ideals",
     "intervals_from",
+    "measured",
     "picture_from",
+    "report",
     "scorecard_from",
     "surfaces_from",
     "warnings_for",

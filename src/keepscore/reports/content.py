@@ -22,10 +22,10 @@ from keepscore.errors import DomainError, FormatError, ShapeError, unknown_name
 from keepscore.evaluation.estimate import Estimate
 from keepscore.evaluation.metrics import Better
 from keepscore.evaluation.training_run import Run
+from keepscore.figures.style import EXACT as EXACT
 from keepscore.reports.codec import decode, encode
 
 FORMAT = 1
-EXACT = "exact"
 SEVERITIES = ("serious", "caution", "note")
 PICTURE_MEDIA = ("image/svg+xml", "image/png")
 

@@ -21,19 +21,18 @@ from jinja2 import DictLoader, Environment, StrictUndefined
 from markupsafe import Markup
 
 from keepscore.evaluation.estimate import Estimate
+from keepscore.figures.style import RAMP
 from keepscore.files import make_folder, write_atomically
-from keepscore.reports import plots, words
+from keepscore.reports import pictures, words
 from keepscore.reports.content import (
     EXACT,
-    Picture,
     ReportContent,
     ScoreRow,
     Surface,
     Surfaces,
 )
-from keepscore.reports.gather import rounded
 from keepscore.reports.notices import checked, surface_cut, warnings_for
-from keepscore.reports.svg import RAMP
+from keepscore.reports.surface_grids import rounded
 
 # More methods than this make the scorecard's columns too narrow for paper: then one line each.
 COLUMNS = 4
@@ -74,8 +73,8 @@ def build(content: ReportContent) -> str:
         best=best_methods,
         span=words.span,
         fixed=words.fixed,
-        plots=plots,
-        picture_address=picture_address,
+        pictures=pictures,
+        picture_address=pictures.picture_address,
         wide=len(scored) > COLUMNS,
         scales=interval_scales(content),
         surface_data=json_for_script(surface_data(content.surfaces)) if content.surfaces else "",
@@ -111,14 +110,6 @@ def content_policy(style: str, script: str) -> str:
         f"default-src 'none'; style-src '{_hash(style)}'; script-src '{_hash(script)}'; "
         "img-src data:; base-uri 'none'; form-action 'none'"
     )
-
-
-def picture_address(picture: Picture) -> str:
-    """A ready picture as a data address."""
-    data = picture.data
-    if picture.media == "image/svg+xml":
-        data = base64.b64encode(data.encode()).decode()
-    return f"data:{picture.media};base64,{data}"
 
 
 def key_numbers(content: ReportContent) -> list[dict[str, Any]]:

@@ -1,10 +1,11 @@
-"""Results of the package as the report's records: scorecards, estimates with their intervals."""
+"""Results of the package as lines of the report's tables: scorecards, estimates, posteriors."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping
 
+import numpy as np
 from numpy.typing import ArrayLike
 
 from keepscore.checks import as_floats
@@ -12,9 +13,19 @@ from keepscore.errors import MissingError, ShapeError
 from keepscore.evaluation.estimate import Estimate
 from keepscore.evaluation.metrics import METRICS, Metric, title_of
 from keepscore.evaluation.scorecard import Scorecard
+from keepscore.inference import posterior
 from keepscore.inference.confidence import Intervals
+from keepscore.inference.draws import chain_quality
 from keepscore.inference.mle import MLE
-from keepscore.reports.content import EXACT, Coverage, Interval, ScoreRow
+from keepscore.likelihood import Likelihood
+from keepscore.reports.content import (
+    EXACT,
+    Coverage,
+    Interval,
+    PosteriorRow,
+    ScoreRow,
+    Surfaces,
+)
 
 
 def ideals(cards: Mapping[str, Scorecard]) -> dict[str, Estimate]:
@@ -45,7 +56,7 @@ def scorecard_from(
         name = metric.partition("[")[0]
         if name == "coverage":  # it has a section of its own
             continue
-        known = METRICS.get(name, Metric(name, name, "", "", ""))
+        known = METRICS.get(name, Metric(name, name, "", "", name, name, name, ""))
         rows.append(
             ScoreRow(
                 title_of(metric), known.meaning, found, ideal.get(metric), known.unit, known.better
@@ -88,6 +99,48 @@ def intervals_from(
                 group,
             )
         )
+    return tuple(rows)
+
+
+def posterior_rows(
+    method: str, like: Likelihood, level: float = 0.95, seed: int = 0
+) -> tuple[PosteriorRow, ...]:
+    """Posterior of the raw parameters of one group under a uniform prior, by NUTS."""
+    names, tail = list(like.space.names), (1 - level) / 2
+    draws = posterior(like, seed=seed)
+    found = chain_quality(draws, names)
+    diverging = int(draws["posterior"].attrs["divergences"])
+    rows = []
+    for name in names:
+        values = np.asarray(draws["posterior"][name]).ravel()
+        low, high = np.quantile(values, [tail, 1 - tail])
+        moments = (float(values.mean()), float(values.std()), float(low), float(high))
+        rhat, size = found[name]
+        rows.append(PosteriorRow(name, method, *moments, level, rhat, size, diverging))
+    return tuple(rows)
+
+
+def grid_posterior_rows(
+    surfaces: Surfaces, method: str, level: float = 0.95
+) -> tuple[PosteriorRow, ...]:
+    """The same from the first group's surface: an exact likelihood is too slow for a sampler.
+
+    The prior is uniform in the working parameters, as the sampler's; sums over the grid stand for
+    integrals.
+    """
+    surface = next(s for s in surfaces.groups[0].surfaces if s.method == method)
+    density, tail = np.exp(surface.values), (1 - level) / 2
+    rows = []
+    for k, axis in enumerate(surfaces.axes):
+        if axis.raw_values is None:
+            raise MissingError(f"The axis {axis.name!r} has no raw values.")
+        weight = density.sum(axis=tuple(j for j in range(density.ndim) if j != k))
+        weight = weight / weight.sum()
+        mean = float(weight @ axis.raw_values)
+        sd = float(np.sqrt(weight @ (axis.raw_values - mean) ** 2))
+        middle = np.cumsum(weight) - weight / 2  # each node stands for the cell around it
+        low, high = np.interp([tail, 1 - tail], middle, axis.raw_values)
+        rows.append(PosteriorRow(axis.raw_name, method, mean, sd, float(low), float(high), level))
     return tuple(rows)
 
 

@@ -1,10 +1,10 @@
 """A scorecard as a picture: how inference with a surrogate differs from the exact likelihood's.
 
-    scorecard_plot(ks.scorecard(surrogate, model)).savefig("scorecard.png")
+    ks.figures.scorecard(ks.scorecard(surrogate, model)).savefig("scorecard.png")
 
 First row, over all groups: the null distribution of the likelihood-ratio statistic, and each
-group's statistic beside its exact one. Then for each parameter: how often 95% sets hold the truth
-along it, and each group's estimate beside its exact one.
+group's statistic beside its exact one. Then per parameter: how often 95% sets hold the truth along
+it, and each group's estimate beside its exact one.
 """
 
 from __future__ import annotations
@@ -20,13 +20,28 @@ from keepscore.errors import MissingError
 from keepscore.evaluation.etest import ETest
 from keepscore.evaluation.scorecard import Scorecard
 from keepscore.figures.null_distribution import draw_null
-from keepscore.figures.style import BLUE, DASHES, GREY, INK, panels, styled
+from keepscore.figures.style import BLUE, DASHES, GREY, INK, panels_in, styled
 
 EXACT: Any = {"color": INK, "linestyle": DASHES["exact"]}
 
 
-def scorecard_plot(card: Scorecard) -> Figure:
-    """The E-test of a scorecard, drawn; the L-test is numbers only (`print(card)`)."""
+def scorecard(card: Scorecard, ax: Axes | None = None) -> Figure:
+    """Draw the E-test of a scorecard; the L-test is numbers only (`print(card)`).
+
+    Args:
+        card: What `ks.scorecard` returned.
+        ax: Where to draw. The panels take the place of this Axes. None makes a new figure.
+
+    Returns:
+        The figure: null distribution and statistics; coverage; estimates.
+
+    Raises:
+        MissingError: The model has no likelihood, so there is no E-test.
+
+    Example:
+        >>> card = ks.scorecard(surrogate, model)  # doctest: +SKIP
+        >>> ks.figures.scorecard(card).savefig("scorecard.png")  # doctest: +SKIP
+    """
     test = card.etest
     if test is None:
         raise MissingError(
@@ -36,24 +51,26 @@ def scorecard_plot(card: Scorecard) -> Figure:
     d, names = test.space.d, test.space.working_names
     columns = max(2, d)
     with styled():
-        figure, axs = panels(columns, rows=3, width=2.9, height=2.6)
-        for ax in (*axs[2:columns], *axs[columns + d : 2 * columns], *axs[2 * columns + d :]):
-            ax.set_axis_off()
+        figure, axs = panels_in(ax, columns, rows=3, width=2.9, height=2.6)
+        for empty in (*axs[2:columns], *axs[columns + d : 2 * columns], *axs[2 * columns + d :]):
+            empty.set_axis_off()
         _null(axs[0], test)
         _statistics(axs[1], test)
         for k in range(d):
             _coverage(axs[columns + k], test, k, names[k])
             _estimates(axs[2 * columns + k], test, k, names[k])
         coverage = axs[columns : columns + d]
-        lowest = min(ax.get_ylim()[0] for ax in coverage)
-        for ax in coverage:
-            ax.set_ylim(lowest, 1.01)
+        lowest = min(panel.get_ylim()[0] for panel in coverage)
+        for panel in coverage:
+            panel.set_ylim(lowest, 1.01)
         axs[columns].set_ylabel(f"coverage of {test.level:.0%} sets")
         axs[2 * columns].set_ylabel("estimate, surrogate")
         groups, points = test.surrogate.statistic.shape[1], len(test.theta)
-        figure.suptitle(
-            f"{card.model}: {groups} groups of {test.size} at each of {points} theta", fontsize=9.5
-        )
+        title = f"{card.model}: {groups} groups of {test.size} at each of {points} theta"
+        if ax is None:
+            figure.suptitle(title, fontsize=9.5)
+        else:
+            ax.set_title(title)
     return figure
 
 

@@ -1,9 +1,7 @@
-"""From likelihoods and data to the report's records: surfaces over a grid, pictures of examples."""
+"""Likelihood surfaces over a common grid, as the report's records and as the page's numbers."""
 
 from __future__ import annotations
 
-import base64
-import io
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -13,7 +11,7 @@ from numpy.typing import ArrayLike
 from keepscore.checks import Floats, as_floats, as_theta
 from keepscore.errors import DomainError, MismatchError, MissingError
 from keepscore.likelihood import Likelihood
-from keepscore.reports.content import Axis, Example, Group, Picture, Surface, Surfaces
+from keepscore.reports.content import Axis, Group, Surface, Surfaces
 from keepscore.space import Space
 
 POINTS = {1: 201, 2: 41, 3: 21}  # per side: a page of a few hundred kilobytes
@@ -77,29 +75,6 @@ def surfaces_from(
         for i in range(g)
     )
     return Surfaces(axes, groups, level)
-
-
-def example_from(x: ArrayLike, structure: str | None, title: str, caption: str = "") -> Example:
-    """One x as a picture: chains with time running right, fields with s1 right and s2 up."""
-    array = as_floats(x, "x")
-    if structure == "markov" and array.ndim == 2:
-        return Example(title, array.T, "node", "time", caption)
-    if structure in ("gaussian-field", "stationary-field") and array.ndim == 2:
-        return Example(title, array.T[::-1], "s2", "s1", caption)
-    if array.ndim > 2:
-        array = array.reshape(len(array), -1)
-    return Example(title, array, "", "index", caption)
-
-
-def picture_from(figure: Any, title: str, alt: str, caption: str = "", dpi: int = 0) -> Picture:
-    """A matplotlib Figure as a picture: SVG, or PNG where `dpi` is given (for dense figures)."""
-    file = io.BytesIO()
-    if dpi:
-        figure.savefig(file, format="png", dpi=dpi, bbox_inches="tight")
-        return Picture(title, base64.b64encode(file.getvalue()).decode(), "image/png", alt, caption)
-    # Without a date the same figure gives the same bytes.
-    figure.savefig(file, format="svg", bbox_inches="tight", metadata={"Date": None})
-    return Picture(title, file.getvalue().decode(), "image/svg+xml", alt, caption)
 
 
 def rounded(values: Floats) -> list[Any]:

@@ -1,0 +1,370 @@
+"""Surrogates beside each other and beside the exact likelihood, as one page.
+
+    surrogates, model  ->  scorecards on the same test sets        (the exact side computed once)
+                       ->  surfaces of a few groups, everybody's estimates
+    observations xs    ->  estimates, intervals, posteriors of those, by every method
+                       ->  ReportContent  ->  one HTML page
+
+`ks.report`, `keepscore report` and the demo are this composition with other data.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+import keepscore
+from keepscore.checks import Floats, as_floats, require_count, require_level
+from keepscore.errors import (
+    DomainError,
+    KeepscoreWarning,
+    MismatchError,
+    MissingError,
+    ShapeError,
+    unknown_name,
+)
+from keepscore.evaluation.metrics import title_of
+from keepscore.evaluation.scorecard import Scorecard, scorecards
+from keepscore.evaluation.training_run import Run, run_of
+from keepscore.files import make_folder
+from keepscore.inference import confidence_set, mle
+from keepscore.likelihood import Likelihood
+from keepscore.models.base import Model
+from keepscore.reports.content import EXACT, Interval, ReportContent, Surfaces
+from keepscore.reports.notices import warnings_for
+from keepscore.reports.page import write
+from keepscore.reports.pictures import example_from
+from keepscore.reports.rows import (
+    grid_posterior_rows,
+    ideals,
+    intervals_from,
+    posterior_rows,
+    scorecard_from,
+)
+from keepscore.reports.surface_grids import POINTS, surfaces_from
+from keepscore.reports.words import join
+from keepscore.surrogate import Surrogate
+
+GROUPS, GROUP_SIZE = 4, 10  # test groups whose surfaces are shown
+EXAMPLES = 3  # pictures of data
+STREAM = 0xAE  # keeps the test groups apart from other draws of the same seed
+OBSERVED = "observed data"
+Say = Callable[[str], object]
+
+
+@dataclass(frozen=True)
+class ShownGroups:
+    """Groups of observations to show: names, xs (g, n, *x_shape), truths (g, d) where known."""
+
+    names: tuple[str, ...]
+    xs: NDArray[Any]
+    truths: Floats | None = None
+
+
+@dataclass(frozen=True)
+class Report:
+    """A report that was made. print() it for the comparison and the warnings in words."""
+
+    content: ReportContent
+    scorecards: Mapping[str, Scorecard]
+    path: Path | None = None
+
+    def __str__(self) -> str:
+        seconds = {run.name: run.seconds for run in self.content.runs}
+        lines = [comparison(self.scorecards, seconds), "", *self.content.findings]
+        lines += [f"{n.severity}: {n.text}" for n in warnings_for(self.content)]
+        return "\n".join([*lines, *([f"Report: {self.path}"] if self.path else [])])
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data for JSON: where the page is, and every scorecard."""
+        cards = {name: card.to_dict() for name, card in self.scorecards.items()}
+        return {"report": None if self.path is None else str(self.path), "scorecards": cards}
+
+
+def report(
+    surrogates: Mapping[str, Surrogate] | Surrogate,
+    model: Model,
+    path: str | os.PathLike[str] | None = "report.html",
+    xs: ArrayLike | None = None,
+    truth: ArrayLike | None = None,
+    size: str = "small",
+    level: float = 0.95,
+    posterior: Sequence[str] = (),
+    title: str | None = None,
+    commands: Sequence[str] = (),
+    seed: int = 0,
+    progress: Say | None = None,
+) -> Report:
+    """Write one HTML page about surrogates: scorecards, surfaces, training, warnings.
+
+    The page needs no network and no other file. Surrogates stand beside each other and, where the
+    model has a likelihood, beside the exact one, all on the same data.
+
+    Args:
+        surrogates: By the names the page shall use, or one alone.
+        model: The model they were trained on.
+        path: The page. None makes no file: the content is in the result.
+        xs: Your observations, (n, *x_shape): their estimates and intervals by every method.
+        truth: The working parameters (d,) behind xs, where they are known.
+        size: Of the scorecards: "small", "medium" or "paper" (see `ks.scorecard`).
+        level: Of intervals and sets of xs.
+        posterior: Names of the surrogates whose posterior given xs is sampled.
+        title: Of the page.
+        commands: Lines that repeat the work, for the page's last section.
+        seed: Root of all randomness.
+        progress: Told each stage in words, e.g. `print`.
+
+    Returns:
+        The report: `content` (plain data), `scorecards` by name, `path`.
+
+    Raises:
+        MismatchError: A surrogate has another space or x_shape than the model.
+        DomainError: `path` is a folder.
+
+    Example:
+        >>> import keepscore as ks
+        >>> model = ks.models.GaussianField(shape=(5, 5))
+        >>> data = ks.simulate(model, 300, seed=0, jobs=1)
+        >>> config = ks.TrainConfig(min_epochs=2, max_epochs=2)
+        >>> surrogate = ks.train(data, config=config, progress=False)
+        >>> ks.report({"ASA": surrogate}, model, path="report.html").path  # doctest: +SKIP
+        PosixPath('report.html')
+    """
+    named = {"surrogate": surrogates} if isinstance(surrogates, Surrogate) else dict(surrogates)
+    say = progress or (lambda text: None)
+    seed, level = require_count(seed, "seed", minimum=0), require_level(level)
+    _require_same(named, model)
+    target = None if path is None else _page(path)
+    for name in posterior:
+        if name not in named:
+            raise unknown_name("surrogate", name, named)
+    if xs is None and (truth is not None or posterior):
+        raise MissingError("truth and posterior are about observations: pass xs too.")
+    observed = None if xs is None else observed_group(model, xs, truth)
+    cards = measured(named, model, size, seed, say)
+    say("surfaces of test groups")
+    shown = [group for group in (observed, drawn_groups(model, seed)) if group is not None]
+    content = compose(
+        named, model, cards, shown, level=level, observed=xs is not None, posterior=posterior,
+        seed=seed, say=say,
+    )  # fmt: skip
+    content = replace(
+        content,
+        title=f"Surrogates of {model.name}" if title is None else title,
+        subtitle=", ".join(named),
+        commands=tuple(commands),
+    )
+    written = None if target is None else write(content, target)
+    return Report(content, cards, written)
+
+
+def measured(
+    surrogates: Mapping[str, Surrogate], model: Model, size: str, seed: int, say: Say
+) -> dict[str, Scorecard]:
+    """A scorecard of every surrogate, on the same test sets."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", KeepscoreWarning)  # sets cut by the box: the page counts
+        return scorecards(surrogates, model, size, seed, say)
+
+
+def observed_group(model: Model, xs: ArrayLike, truth: ArrayLike | None = None) -> ShownGroups:
+    """One group of observations, as it came."""
+    array = np.asarray(xs)
+    if array.ndim != 1 + len(model.x_shape):
+        inner = ", ".join(map(str, model.x_shape))
+        raise ShapeError(
+            f"A report is about one group of observations, (n, {inner}); got {array.shape}. "
+            "Make one report per group."
+        )
+    known = None if truth is None else as_floats(truth, "truth")
+    if known is not None and known.shape != (model.space.d,):
+        raise ShapeError(f"truth must have shape ({model.space.d},); got {known.shape}.")
+    return ShownGroups((OBSERVED,), array[None], None if known is None else known[None])
+
+
+def drawn_groups(model: Model, seed: int) -> ShownGroups:
+    """Groups at parameters drawn over the test region."""
+    rng = np.random.default_rng([seed, STREAM])
+    truths = model.space.uniform(GROUPS, rng, "test")
+    xs = model.simulate(np.repeat(truths, GROUP_SIZE, axis=0), rng)
+    names = tuple(f"test group {k + 1}" for k in range(GROUPS))
+    return ShownGroups(names, xs.reshape(GROUPS, GROUP_SIZE, *model.x_shape), truths)
+
+
+def compose(
+    surrogates: Mapping[str, Surrogate],
+    model: Model,
+    cards: Mapping[str, Scorecard],
+    shown: Sequence[ShownGroups],
+    level: float = 0.95,
+    observed: bool = False,
+    posterior: Sequence[str] = (),
+    seed: int = 0,
+    say: Say = lambda text: None,
+) -> ReportContent:
+    """Everything a page says; `observed`: the first group shown is what was observed."""
+    exact = all(card.etest is not None for card in cards.values())
+    rows, coverage = scorecard_from(cards)
+    runs = tuple(run_of(name, s) for name, s in surrogates.items())
+    intervals: tuple[Interval, ...] = ()
+    draws: tuple[Any, ...] = ()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", KeepscoreWarning)  # the page has notices of its own
+        surfaces = _surfaces(surrogates, model, shown, exact)
+        if observed:
+            first = shown[0]
+            likes = likelihoods(surrogates, model, first.xs[0], exact)
+            truth = None if first.truths is None else first.truths[0]
+            say("estimates and intervals of the observed data")
+            intervals = intervals_of(likes, truth, level, first.names[0])
+            for name in posterior:
+                say(f"posterior by {name}")
+                draws += posterior_rows(name, likes[name], level, seed)
+            if posterior and exact and surfaces is not None:
+                draws += grid_posterior_rows(surfaces, EXACT, level)
+    return ReportContent(
+        title=f"Surrogates of {model.name}",
+        created=datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
+        methods=(*surrogates, EXACT) if exact else tuple(surrogates),
+        findings=findings(cards, runs),
+        runs=runs,
+        scorecard=rows,
+        coverage=coverage,
+        surfaces=surfaces,
+        intervals=intervals,
+        posterior=draws,
+        examples=_examples(model, shown, observed),
+        provenance={**_machine(), "seed": seed, "model": model.settings()},
+    )
+
+
+def likelihoods(
+    surrogates: Mapping[str, Surrogate], model: Model, xs: NDArray[Any], exact: bool = True
+) -> dict[str, Likelihood]:
+    """The same observations seen by each surrogate and, last, by the exact model."""
+    seen = {name: surrogate.given(xs) for name, surrogate in surrogates.items()}
+    return {**seen, EXACT: model.given(xs)} if exact else seen
+
+
+def intervals_of(
+    likes: Mapping[str, Likelihood], truth: Floats | None, level: float, group: str = ""
+) -> tuple[Interval, ...]:
+    """Estimates and Wilks intervals of one group by every method, parameter by parameter."""
+    rows: tuple[Interval, ...] = ()
+    for method, like in likes.items():
+        chosen = confidence_set(like, level)
+        rows += intervals_from(method, mle(like), chosen.intervals, level, truth, group)
+    order = {name: k for k, name in enumerate(dict.fromkeys(row.parameter for row in rows))}
+    return tuple(sorted(rows, key=lambda row: order[row.parameter]))
+
+
+def findings(cards: Mapping[str, Scorecard], runs: Sequence[Run]) -> tuple[str, ...]:
+    """What the scorecards say, in sentences."""
+    sizes = {run.settings.get("simulations") for run in runs}
+    (n,) = sizes if len(sizes) == 1 else (None,)
+    begin = f"From {n:,} simulations, differences" if isinstance(n, int) else "Differences"
+    far = {k: c.ltest.rmse_far for k, c in cards.items() if c.ltest.rmse_far is not None}
+    tests = {name: card.etest for name, card in cards.items() if card.etest is not None}
+    told = []
+    if far:
+        off = join([f"{found.value:.2g} ({name})" for name, found in far.items()])
+        told.append(
+            f"{begin} of the log-likelihood are off by {off}, root mean square; the exact "
+            "likelihood has 0."
+        )
+    if tests:
+        level = next(iter(tests.values())).level
+        held = join([f"{test.coverage.value:.1%} ({name})" for name, test in tests.items()])
+        told.append(f"Wilks' {level:.0%} sets held the truth in {held} of the test groups.")
+    return tuple(told)
+
+
+def comparison(cards: Mapping[str, Scorecard], seconds: Mapping[str, float | None]) -> str:
+    """Scorecards side by side, and the exact likelihood: the table a terminal shows."""
+    rows: dict[str, dict[str, str]] = {}
+    for method, card in cards.items():
+        for row in card.rows():
+            rows.setdefault(title_of(row.metric), {})[method] = str(row.found)
+    for metric, ideal in ideals(cards).items():
+        rows[title_of(metric)][EXACT] = str(ideal) if ideal.value else "0"
+    rows["Training time, seconds"] = {name: f"{s:.0f}" for name, s in seconds.items() if s}
+    columns = [*cards, EXACT]
+    widths = [max(len(name), *(len(r.get(name, "")) for r in rows.values())) for name in columns]
+    first = max(map(len, rows))
+    lines = [("", dict(zip(columns, columns, strict=True))), *rows.items()]
+    return "\n".join(
+        f"{title:<{first}}"
+        + "".join(f"  {r.get(c, ''):>{w}}" for c, w in zip(columns, widths, strict=True))
+        for title, r in lines
+    )
+
+
+def _surfaces(
+    surrogates: Mapping[str, Surrogate], model: Model, shown: Sequence[ShownGroups], exact: bool
+) -> Surfaces | None:
+    """Surfaces of every group shown, with everybody's estimates; None beyond three parameters."""
+    if model.space.d not in POINTS:
+        return None
+    parts = []
+    for part in shown:
+        likes = likelihoods(surrogates, model, part.xs, exact)
+        estimates = {m: mle(like).estimate for m, like in likes.items()}
+        parts.append(surfaces_from(likes, estimates, part.truths, part.names))
+    return replace(parts[0], groups=tuple(g for part in parts for g in part.groups))
+
+
+def _examples(model: Model, shown: Sequence[ShownGroups], observed: bool) -> tuple[Any, ...]:
+    """The first observations: of the observed data, or of the first test groups."""
+    first = shown[0]
+    if observed:
+        named = [(f"{first.names[0]}, {k + 1}", x) for k, x in enumerate(first.xs[0][:EXAMPLES])]
+    else:
+        named = [
+            (f"{name}, first observation", xs[0])
+            for name, xs in zip(first.names[:EXAMPLES], first.xs, strict=False)
+        ]
+    binary = all(set(np.unique(x).tolist()) <= {0, 1} for _, x in named)
+    caption = "Dark: 1." if binary else ""
+    return tuple(
+        example_from(x, model.structure, name[:1].upper() + name[1:], caption) for name, x in named
+    )
+
+
+def _require_same(surrogates: Mapping[str, Surrogate], model: Model) -> None:
+    if not surrogates:
+        raise MissingError('A report needs at least one surrogate: {"ASA": surrogate}.')
+    for name, surrogate in surrogates.items():
+        if name == EXACT:
+            raise DomainError(f"{EXACT!r} is the exact likelihood's name; call yours another way.")
+        if (surrogate.space, surrogate.x_shape) != (model.space, model.x_shape):
+            raise MismatchError(
+                f"{name} was trained on another space or x_shape than {model.name} has. "
+                "Build the model with the settings the surrogate was trained with."
+            )
+
+
+def _page(path: str | os.PathLike[str]) -> Path:
+    """Where the page goes; asked before the work, so that hours of it are not lost."""
+    target = Path(path)
+    make_folder(target.parent)
+    if target.is_dir():
+        raise DomainError(f"{target} is a folder; name the page, e.g. {target / 'report.html'}.")
+    return target
+
+
+def _machine() -> dict[str, str]:
+    """Where the numbers were made."""
+    return {
+        "keepscore": keepscore.__version__,
+        "python": platform.python_version(),
+        "machine": f"{platform.machine()}, {platform.system()}",
+    }
