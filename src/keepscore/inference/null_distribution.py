@@ -31,6 +31,7 @@ from keepscore.likelihood import Likelihood
 from keepscore.space import REGIONS, Region, Space
 
 FORMAT, VERSION = "keepscore-calibration", 1
+CHECKED = ("level", "wilks", "fitted", "corrected", "standard_error")
 LOWEST_LOG = -600.0  # S stays a positive number however far out the statistic lies
 
 
@@ -152,9 +153,11 @@ class Calibration:
             )
             held_out = np.array(content["held_out"], dtype=float)
             names, size = tuple(content["parameters"]), int(content["group_size"])
-        except (KeyError, TypeError, ValueError) as error:
+            check = dict(content.get("check", {}))
+            check |= {key: float(check[key]) for key in CHECKED if check}
+        except Exception as error:  # what is forged can fail in any way
             raise FormatError(f"A damaged calibration: {error}.") from None
-        result = cls(fit, names, size, held_out, dict(content.get("check", {})))
+        result = cls(fit, names, size, held_out, check)
         result._require_sound()
         return result
 
