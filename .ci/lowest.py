@@ -1,4 +1,4 @@
-"""Print the lowest versions that pyproject.toml allows, as constraints: `numpy>=2.0` -> `numpy==2.0`.
+"""Print the lowest versions that pyproject.toml allows, as constraints: numpy>=2.0 -> numpy==2.0.
 
 Only what we ask for by name is held down; what those packages need themselves is theirs to choose.
 """

@@ -23,14 +23,18 @@ from keepscore.checks import (
     as_floats,
     as_number,
     as_theta,
+    require_choice,
     require_count,
     require_name,
+    require_rng,
 )
-from keepscore.errors import DomainError, FormatError, ShapeError, unknown_name
+from keepscore.errors import DomainError, DtypeError, FormatError, ShapeError
 
 Region = Literal["base", "train", "test"]
 REGIONS: tuple[Region, ...] = ("base", "train", "test")
 TRANSFORMS = ("identity", "log")
+MOST_POINTS = 2**31  # of a grid
+MOST_NUMBERS = 2**36  # of one array
 LARGEST_LOG = 300.0  # exp of it, and of its negative, is a number with room to compute
 
 
@@ -48,8 +52,7 @@ class Parameter:
 
     def __post_init__(self) -> None:
         require_name(self.name, "The name of a parameter")
-        if self.transform not in TRANSFORMS:
-            raise unknown_name("transform", self.transform, TRANSFORMS)
+        require_choice(self.transform, "transform", TRANSFORMS)
         # Python floats from here on: whatever a box is made of, it is float64.
         for field_name in ("lower", "upper", "shift", "train_margin", "test_margin"):
             number = as_number(getattr(self, field_name), f"{field_name} of {self.name!r}")
@@ -104,6 +107,11 @@ class Space:
     def __init__(
         self, parameters: Sequence[Parameter], fixed: Mapping[str, float] | None = None
     ) -> None:
+        listed = isinstance(parameters, (list, tuple))
+        if not listed or not all(isinstance(p, Parameter) for p in parameters):
+            raise DtypeError(f"parameters must be a list of ks.Parameter; got {parameters!r:.80}.")
+        if fixed is not None and not isinstance(fixed, Mapping):
+            raise DtypeError(f"fixed must be a dictionary of numbers by name; got {fixed!r:.80}.")
         object.__setattr__(self, "parameters", tuple(parameters))
         values = {k: as_number(v, f"fixed value of {k!r}") for k, v in dict(fixed or {}).items()}
         object.__setattr__(self, "fixed", values)
@@ -141,8 +149,7 @@ class Space:
 
     def box(self, region: Region = "base") -> tuple[Floats, Floats]:
         """Lower and upper working bounds, each (d,), of the base, train or test region."""
-        if region not in REGIONS:
-            raise unknown_name("region", region, REGIONS)
+        require_choice(region, "region", REGIONS)
         low = np.array([p.lower for p in self.parameters], dtype=np.float64)
         high = np.array([p.upper for p in self.parameters], dtype=np.float64)
         if region == "base":
@@ -156,8 +163,7 @@ class Space:
 
     def index(self, name: str) -> int:
         """Position of a free parameter by name."""
-        if name not in self.names:
-            raise unknown_name("parameter", name, self.names)
+        require_choice(name, "parameter", self.names)
         return self.names.index(name)
 
     def to_raw(self, theta: ArrayLike) -> Floats:
@@ -186,13 +192,13 @@ class Space:
 
     def uniform(self, n: int, rng: np.random.Generator, region: Region = "base") -> Floats:
         """n independent uniform draws: (n, d)."""
-        n = require_count(n, "n", minimum=0)
+        n, rng = self._many(n), require_rng(rng)
         low, high = self.box(region)
         return low + (high - low) * rng.random((n, self.d))
 
     def stratified(self, n: int, rng: np.random.Generator, region: Region = "train") -> Floats:
         """The paper's design: ceil(n^(1/d)) cells a side, one draw in each, n of them at random."""
-        n = require_count(n, "n", minimum=0)
+        n, rng = self._many(n), require_rng(rng)
         if n == 0:
             return np.empty((0, self.d))
         side = cells_per_side(n, self.d)
@@ -205,6 +211,11 @@ class Space:
     def grid(self, shape: int | Sequence[int], region: Region = "base") -> Floats:
         """An even grid, bounds included: (prod(shape), d), last parameter varying fastest."""
         counts = as_counts(shape, self.d, "points per side of a grid", minimum=2)
+        if math.prod(counts) > MOST_POINTS:
+            raise DomainError(
+                f"A grid of {' x '.join(map(str, counts))} has {math.prod(counts):.3g} points; at "
+                f"most {MOST_POINTS:.3g} are made. Ask for fewer per side."
+            )
         low, high = self.box(region)
         axes = [np.linspace(low[k], high[k], counts[k]) for k in range(self.d)]
         return np.stack([a.ravel() for a in np.meshgrid(*axes, indexing="ij")], axis=1)
@@ -220,6 +231,13 @@ class Space:
             return cls(parameters, content.get("fixed"))
         except Exception as error:  # what is forged can fail in any way
             raise FormatError(f"Not the description of a parameter space: {error}.") from None
+
+    def _many(self, n: int) -> int:
+        """A number of points, of which an array can be made."""
+        n = require_count(n, "n", minimum=0)
+        if n * self.d > MOST_NUMBERS:
+            raise DomainError(f"n is too large: {n:.3g} points of {self.d} parameters.")
+        return n
 
     def _last_axis(self, values: ArrayLike, name: str) -> Floats:
         array = as_floats(values, name)

@@ -37,6 +37,7 @@ from keepscore import networks
 from keepscore.checks import Floats, as_data, as_theta, require_pairs
 from keepscore.errors import (
     DomainError,
+    DtypeError,
     FormatError,
     KeepscoreError,
     KeepscoreWarning,
@@ -164,6 +165,11 @@ class Surrogate:
 
     def with_calibration(self, calibration: Mapping[str, Any] | None) -> Surrogate:
         """The same surrogate carrying the plain data of a calibration (`ks.calibrate`)."""
+        if calibration is not None and not isinstance(calibration, Mapping):
+            raise DtypeError(
+                "calibration must be the plain data of one, calibration.to_dict(); got "
+                f"{type(calibration).__name__}."
+            )
         return replace(self, calibration=None if calibration is None else dict(calibration))
 
     def to_sbi(self, xs: ArrayLike | None = None, *, prior: Any = None) -> Any:

@@ -26,7 +26,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import stats
 
-from keepscore.checks import Floats, as_counts, require_count, require_level
+from keepscore.checks import Floats, as_counts, require_count, require_level, require_parts
 from keepscore.errors import KeepscoreWarning, MissingError
 from keepscore.evaluation.estimate import Estimate, stratified_mean
 from keepscore.evaluation.exact_cache import Arrays, cached
@@ -173,6 +173,8 @@ def etest(
     `grid` counts the theta along each parameter (10 x 10, or 5 x 5 x 4). A `test_set` made
     beforehand by `etest_set` is used as it is.
     """
+    require_parts(surrogate, "surrogate", "space", "given")
+    require_parts(model, "model", "space", "simulate", "given")
     require_same_space(surrogate.space, model.space)
     truth = etest_set(model, grid, groups, size, seed) if test_set is None else test_set
     found = infer(surrogate.given, truth.xs, truth.theta, truth.level, truth.points)

@@ -27,7 +27,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from keepscore.checks import Floats, require_count
+from keepscore.checks import Floats, require_count, require_parts
 from keepscore.data import Dataset, simulate
 from keepscore.errors import MismatchError, MissingError
 from keepscore.evaluation.estimate import Estimate, mean, root_mean_square
@@ -128,6 +128,8 @@ def ltest(
     `exact` and `evidence` are the numbers of pairs with exact values. A `test_set` made beforehand
     by `ltest_set` is used as it is.
     """
+    require_parts(surrogate, "surrogate", "space", "log_ratio")
+    require_parts(model, "model", "space", "simulate", "log_prob")
     require_same_space(surrogate.space, model.space)
     pairs = ltest_set(model, n, seed, exact, evidence) if test_set is None else test_set
     loss = _losses(surrogate, pairs)

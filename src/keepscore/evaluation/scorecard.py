@@ -10,7 +10,7 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from keepscore.errors import unknown_name
+from keepscore.checks import require_choice
 from keepscore.evaluation.estimate import Estimate
 from keepscore.evaluation.etest import GRID, ETest, etest
 from keepscore.evaluation.ltest import LTest, ltest
@@ -133,8 +133,7 @@ def scorecard(surrogate: Any, model: Model, size: str = "small", seed: int = 0) 
     size: "small" (a minute or so), "medium", or "paper" (10^6 pairs, 3,000 groups of 10). A model
     without a likelihood gets the cross-entropy alone.
     """
-    if size not in SIZES:
-        raise unknown_name("scorecard size", size, SIZES)
+    require_choice(size, "scorecard size", SIZES)
     chosen = SIZES[size]
     loss = ltest(surrogate, model, chosen.n, seed, chosen.exact, chosen.evidence)
     inference = None

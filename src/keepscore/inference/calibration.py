@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import stats
 
-from keepscore.checks import Floats, as_theta, require_count, require_level
+from keepscore.checks import Floats, as_theta, require_count, require_level, require_parts
 from keepscore.errors import DomainError, DtypeError, SimulationError
 from keepscore.inference import invariants
 from keepscore.inference.likelihood import Likelihood
@@ -63,6 +63,7 @@ def calibrate(
     `level` is where the held-out check is reported; the result serves every level. Keep it with
     the surrogate by `surrogate.with_calibration(calibration.to_dict())`.
     """
+    require_parts(surrogate, "surrogate", "space", "given")
     group_size = require_count(group_size, "group_size")
     n = require_count(n, "n", minimum=100)
     level, seed = require_level(level), require_count(seed, "seed", minimum=0)

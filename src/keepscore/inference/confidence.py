@@ -20,8 +20,8 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy import stats
 
-from keepscore.checks import Floats, as_counts, as_floats, as_theta, require_level
-from keepscore.errors import KeepscoreWarning, ShapeError, unknown_name
+from keepscore.checks import Floats, as_counts, as_floats, as_theta, require_choice, require_level
+from keepscore.errors import KeepscoreWarning, ShapeError
 from keepscore.inference import invariants
 from keepscore.inference.level_set import POINTS_PER_SIDE, LevelSet, SetExtent, measure
 from keepscore.inference.likelihood import (
@@ -230,8 +230,7 @@ def confidence_set(
     """
     require_likelihood(like)
     level = require_level(level)
-    if method not in METHODS:
-        raise unknown_name("method", method, METHODS)
+    require_choice(method, "method", METHODS)
     _, names = held_parameters(like.space, parameters)
     if calibration is not None:
         method = "calibrated"

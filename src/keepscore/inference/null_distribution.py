@@ -164,7 +164,8 @@ class Calibration:
     def _require_sound(self) -> None:
         fit, h = self.fit, self.held_out
         sound = (
-            fit.coefficients.shape == (len(fit.levels), len(fit.powers))
+            fit.levels.ndim == 1
+            and fit.coefficients.shape == (len(fit.levels), len(fit.powers))
             and np.isfinite(fit.coefficients).all()
             and len(fit.levels) > 0
             and bool(

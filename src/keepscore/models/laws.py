@@ -27,7 +27,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import ndtri
 
-from keepscore.checks import Floats, require_count
+from keepscore.checks import Floats, require_count, require_parts
 from keepscore.errors import KeepscoreError, MissingError
 from keepscore.models.base import Model
 from keepscore.models.from_functions import (
@@ -132,7 +132,9 @@ def check_model(model: Model, draws: int = 1000, seed: int = 0, show: bool = Tru
     likelihood, or something else that this model does not have.
     `draws` simulations are made at each of three parameter values inside the space.
     """
+    require_parts(model, "model", "name", "space", "simulate", "log_prob", "score_kind")
     require_count(draws, "draws", minimum=50)
+    seed = require_count(seed, "seed", minimum=0)
     rng = np.random.default_rng(seed)
     theta = _spread_points(model, rng)
     findings: list[Finding] = [_rows(model, theta, seed)]
