@@ -4,14 +4,15 @@ A model is written in *raw* parameters (a rate, a length); everything else here 
 parameters, in which the space is a box (their logarithms, say). The *base* box is what a user asks
 about. Training draws from a slightly larger box and the E-test from a smaller one, to keep boundary
 effects out of both: a margin m scales the half-width by 1 + m/2 (train) or 1 - m/2 (test), so that
-[-1, 1] with a train margin of 20% is [-1.1, 1.1].
+[-1, 1] with a train margin of 20% is [-1.1, 1.1]. Where no train margin is named, it is 20% for up
+to three parameters and less for more (`default_margin`).
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -47,17 +48,19 @@ class Parameter:
     upper: float
     transform: str = "log"
     shift: float = 0.0
-    train_margin: float = 0.2
+    train_margin: float | None = None
     test_margin: float = 0.4
 
     def __post_init__(self) -> None:
         require_name(self.name, "The name of a parameter")
         require_choice(self.transform, "transform", TRANSFORMS)
         # Python floats from here on: whatever a box is made of, it is float64.
-        for field_name in ("lower", "upper", "shift", "train_margin", "test_margin"):
+        margins = ("test_margin",) if self.train_margin is None else ("train_margin", "test_margin")
+        for field_name in ("lower", "upper", "shift", *margins):
             number = as_number(getattr(self, field_name), f"{field_name} of {self.name!r}")
             object.__setattr__(self, field_name, number)
-        numbers = (self.lower, self.upper, self.shift, self.train_margin, self.test_margin)
+        train_margin = 0.0 if self.train_margin is None else self.train_margin
+        numbers = (self.lower, self.upper, self.shift, train_margin, self.test_margin)
         if not all(math.isfinite(v) for v in numbers):
             raise DomainError(f"Bounds, shift and margins of {self.name!r} must be finite.")
         if not self.lower < self.upper:
@@ -70,7 +73,7 @@ class Parameter:
                 f"Bounds of {self.name!r} are logarithms, of which exp is taken; they must lie in "
                 f"[-{LARGEST_LOG:g}, {LARGEST_LOG:g}]; got [{self.lower:g}, {self.upper:g}]."
             )
-        if self.train_margin < 0 or not 0 <= self.test_margin < 2:
+        if train_margin < 0 or not 0 <= self.test_margin < 2:
             raise DomainError(
                 f"Margins of {self.name!r}: train >= 0 and 0 <= test < 2; "
                 f"got {self.train_margin} and {self.test_margin}."
@@ -112,7 +115,9 @@ class Space:
             raise DtypeError(f"parameters must be a list of ks.Parameter; got {parameters!r:.80}.")
         if fixed is not None and not isinstance(fixed, Mapping):
             raise DtypeError(f"fixed must be a dictionary of numbers by name; got {fixed!r:.80}.")
-        object.__setattr__(self, "parameters", tuple(parameters))
+        margin = default_margin(len(parameters))
+        filled = (replace(p, train_margin=margin) if p.train_margin is None else p for p in parameters)
+        object.__setattr__(self, "parameters", tuple(filled))
         values = {k: as_number(v, f"fixed value of {k!r}") for k, v in dict(fixed or {}).items()}
         object.__setattr__(self, "fixed", values)
         if not self.parameters:
@@ -155,7 +160,7 @@ class Space:
         if region == "base":
             return low, high
         if region == "train":
-            scale = np.array([1 + p.train_margin / 2 for p in self.parameters])
+            scale = np.array([1 + (p.train_margin or 0.0) / 2 for p in self.parameters])
         else:
             scale = np.array([1 - p.test_margin / 2 for p in self.parameters])
         centre, half = (low + high) / 2, (high - low) / 2
@@ -247,6 +252,13 @@ class Space:
                 f"got shape {array.shape}."
             )
         return array
+
+
+def default_margin(d: int) -> float:
+    """The train margin of d parameters for which none is named: 20%, and from four parameters on
+    less, so that the share of the larger box outside the base box stays that of three, a quarter
+    (20% on each of ten parameters would put 61% of all simulations outside)."""
+    return 0.2 if d <= 3 else 2 * (1.1 ** (3 / d) - 1)
 
 
 def cells_per_side(n: int, d: int) -> int:
