@@ -6,7 +6,11 @@ STAMP := $(VENV)/.installed
 
 export JAX_PLATFORMS ?= cpu
 
-.PHONY: setup browser demo test test-slow test-attack lint format docs reproduce bench bench-setup test-bridge clean
+# What `make test-newest` and `make test-lowest` run: all fast tests, or some (TESTS="tests/models").
+TESTS ?= tests
+WORKERS ?= 2
+
+.PHONY: setup browser demo test test-slow test-attack test-newest test-lowest lint format docs reproduce bench bench-setup test-bridge clean
 setup: $(STAMP)
 
 $(STAMP): pyproject.toml constraints.txt
@@ -34,6 +38,14 @@ test-slow: setup browser
 # Hostile files and bad arguments by the thousand: nothing but typed errors may come of them.
 test-attack: setup
 	cd tests/helpers && ../../$(BIN)/python -m attack
+
+# The wheel in a throw-away environment: without pinned versions (PYTHON=python3.13), or with the
+# lowest that pyproject.toml allows (PYTHON=python3.11).
+test-newest:
+	PYTHON=$(PYTHON) .ci/fresh newest $(TESTS) -n $(WORKERS) --dist loadfile
+
+test-lowest:
+	PYTHON=$(PYTHON) .ci/fresh lowest $(TESTS) -n $(WORKERS) --dist loadfile
 
 lint: setup
 	$(BIN)/ruff check .

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from keepscore.errors import DomainError, DtypeError, NonFiniteError, ShapeError
+from keepscore.errors import DomainError, DtypeError, NonFiniteError, ShapeError, unknown_name
 
 Floats = NDArray[np.float64]
+LARGEST_COUNT = 2**63  # of seeds and counts: beyond it no array can go
 
 
 def as_real(values: ArrayLike, name: str) -> NDArray[Any]:
@@ -106,6 +107,33 @@ def as_number(value: Any, name: str) -> float:
     return number
 
 
+def require_choice(value: Any, what: str, known: Iterable[str]) -> str:
+    """One of the known names; anything else is an error with the nearest match."""
+    names = tuple(known)
+    if not isinstance(value, str) or value not in names:
+        raise unknown_name(what, value, names)
+    return value
+
+
+def require_parts(value: Any, what: str, *parts: str) -> None:
+    """An object with these attributes: a model, a surrogate, whatever has them. Not a class."""
+    missing = [part for part in parts if not hasattr(value, part)]
+    if missing or isinstance(value, type):
+        raise DtypeError(
+            f"{what} must have {', '.join(parts)}, as a model has; got {type(value).__name__}."
+        )
+
+
+def require_rng(rng: Any, name: str = "rng") -> np.random.Generator:
+    """A NumPy random generator; a seed alone is not one."""
+    if not isinstance(rng, np.random.Generator):
+        raise DtypeError(
+            f"{name} must be a numpy.random.Generator, such as np.random.default_rng(0); "
+            f"got {type(rng).__name__}."
+        )
+    return rng
+
+
 def require_finite(array: NDArray[Any], name: str) -> None:
     """Refuse NaN and infinity, with a count and the first offending row."""
     if array.dtype.kind != "f":
@@ -174,9 +202,18 @@ def require_level(level: float, name: str = "level") -> float:
 
 def as_counts(counts: int | Sequence[int], length: int, name: str, minimum: int = 1) -> list[int]:
     """One whole number for all of `length` axes, or one per axis, as Python ints."""
-    if isinstance(counts, (str, bytes)) or not hasattr(counts, "__len__") or np.shape(counts) == ():
+    array = isinstance(counts, np.ndarray)
+    if (
+        isinstance(counts, (str, bytes))
+        or not hasattr(counts, "__len__")
+        or (array and np.shape(counts) == ())
+    ):
         return [require_count(counts, name, minimum)] * length  # type: ignore[arg-type]
-    each = [require_count(count, name, minimum) for count in counts]  # type: ignore[union-attr]
+    try:
+        given = list(counts)  # type: ignore[arg-type]
+    except TypeError:
+        raise ShapeError(f"{name}: one count per parameter ({length}); got {counts!r}.") from None
+    each = [require_count(count, name, minimum) for count in given]
     if len(each) != length:
         raise ShapeError(f"{name}: one count per parameter ({length}); got {each}.")
     return each
@@ -190,6 +227,8 @@ def require_count(n: int, name: str, minimum: int = 1) -> int:
         raise DtypeError(f"{name} must be a whole number; got {n!r}.")
     if n < minimum:
         raise DomainError(f"{name} must be at least {minimum}; got {n}.")
+    if n > LARGEST_COUNT:
+        raise DomainError(f"{name} must be at most {LARGEST_COUNT}; got {str(n)[:40]}.")
     return int(n)
 
 

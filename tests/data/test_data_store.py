@@ -432,3 +432,17 @@ def test_a_plan_from_a_file_is_checked():
     for content in (None, [], {}):
         with pytest.raises(FormatError):
             store.Plan.from_dict(content)
+
+
+def test_repair_puts_back_a_manifest_that_is_gone(tmp_path):
+    """All shards are there and sound: nothing is damaged, and the set is whole again."""
+    before = ks.simulate(GaussianToy(), 140, path=tmp_path, jobs=1)
+    content = (tmp_path / "manifest.json").read_bytes()
+    (tmp_path / "manifest.json").unlink()
+    assert not ks.verify(tmp_path).complete
+    found = ks.repair(tmp_path, model=GaussianToy())
+    assert found.ok
+    assert not found.complete
+    assert ks.verify(tmp_path).complete
+    assert (tmp_path / "manifest.json").read_bytes() == content
+    assert np.array_equal(ks.open_dataset(tmp_path).x, before.x)

@@ -25,18 +25,13 @@ import typer
 
 import keepscore
 from keepscore.cli.own_model import HELP, load_object, told
-from keepscore.errors import (
-    DomainError,
-    FormatError,
-    KeepscoreError,
-    StorageError,
-    unknown_name,
-)
+from keepscore.errors import DomainError, FormatError, KeepscoreError, unknown_name
 from keepscore.files import make_folder, read_regular, write_json
 from keepscore.models.base import Model, build, registered
 from keepscore.npy import read_npy
 
 LARGEST_CSV = 256 << 20
+LARGEST_CONFIG = 1 << 20
 ALIASES = {"gaussian": "gaussian-field", "student-t": "student-t-field"}
 
 
@@ -44,10 +39,8 @@ def _read_config(context: typer.Context, path: Path | None) -> Path | None:
     if path is None:
         return None
     try:
-        content = tomllib.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise StorageError(f"Cannot read {path}: {error.strerror}.") from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        content = tomllib.loads(read_regular(path, LARGEST_CONFIG).decode("utf-8"))
+    except (ValueError, RecursionError) as error:  # no TOML, no UTF-8, or nested without end
         raise FormatError(f"{path} is not valid TOML: {error}.") from None
     command = context.info_name or ""
     commands = getattr(context.parent and context.parent.command, "commands", {command: None})

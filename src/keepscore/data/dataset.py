@@ -17,9 +17,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from keepscore.checks import Floats, as_real, require_count, require_finite
+from keepscore.checks import Floats, as_real, require_choice, require_count, require_finite
 from keepscore.data.sharded import ShardedArray
-from keepscore.errors import DtypeError, MissingError, ShapeError, unknown_name
+from keepscore.errors import DomainError, DtypeError, MissingError, ShapeError
 from keepscore.models.base import ScoreKind, Symmetry
 from keepscore.models.graphs import as_weights
 from keepscore.space import Space
@@ -65,8 +65,8 @@ class Dataset:
             raise MissingError(
                 "Scores and score_kind ('exact' or 'joint') go together: give both or neither."
             )
-        if self.score_kind not in (None, "exact", "joint"):
-            raise unknown_name("score_kind", self.score_kind, ("exact", "joint"))
+        if self.score_kind is not None:
+            require_choice(self.score_kind, "score_kind", ("exact", "joint"))
         if not isinstance(self.provenance, Mapping):
             raise DtypeError(f"provenance must be a dictionary; got {self.provenance!r}.")
         if self.contacts is not None:
@@ -97,9 +97,18 @@ class Dataset:
 
     def rows(self, index: ArrayLike) -> Batch:
         """(theta, x, score) at the rows of an index array, in its order, copied into memory."""
-        index = np.asarray(index)
+        index = as_real(index, "index")
         if index.size == 0:
             index = index.astype(np.int64)
+        if index.ndim != 1 or index.dtype.kind not in "iub":
+            raise DtypeError(
+                f"index must be a list of row numbers, or a mask; got {index.dtype} of shape "
+                f"{index.shape}."
+            )
+        whole = index.dtype.kind != "b"
+        inside = ((index >= -len(self)) & (index < len(self))) if whole else len(index) == len(self)
+        if not np.all(inside):
+            raise DomainError(f"index must name rows of {len(self)}; got {index!r:.80}.")
         return self.theta[index], self.x[index], None if self.score is None else self.score[index]
 
     def take(self, n: int) -> Dataset:

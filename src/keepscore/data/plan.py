@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from keepscore.checks import Floats, require_count, require_name
+from keepscore.checks import Floats, require_choice, require_count, require_name
 from keepscore.data import design
 from keepscore.errors import (
     DomainError,
@@ -178,8 +178,7 @@ def make_plan(model: Model, n: int, seed: int, purpose: str, scores: bool, on_in
         raise DtypeError(f"scores must be True or False; got {scores!r}.")
     if not isinstance(purpose, str) or purpose not in design.PURPOSES:
         raise unknown_name("purpose", purpose, design.PURPOSES)
-    if on_invalid not in ON_INVALID:
-        raise unknown_name("value of on_invalid", on_invalid, ON_INVALID)
+    require_choice(on_invalid, "value of on_invalid", ON_INVALID)
     x_shape = tuple(require_count(side, "a side of x_shape", minimum=0) for side in model.x_shape)
     x_dtype = np.dtype(model.x_dtype)
     if x_dtype.kind not in "biuf":

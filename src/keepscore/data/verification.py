@@ -15,7 +15,7 @@ from pathlib import Path
 
 from keepscore.data import store
 from keepscore.data.plan import Plan, plain_description
-from keepscore.data.reading import existing
+from keepscore.data.reading import existing, finish
 from keepscore.data.shard import make_shard, one_thread
 from keepscore.data.store import ShardRecord
 from keepscore.differences import differences
@@ -128,11 +128,14 @@ def check_shards(
 def repair(path: str | os.PathLike[str], model: Model | None = None) -> Verification:
     """Restore every damaged file to the bytes it had; what `verify` had found comes back.
 
+    A set whose shards are all there, and which lacks only the manifest, gets it.
     Built-in models are rebuilt from the plan; for others pass the same `model` as before.
     """
     folder = existing(path)
     found = verify(folder)
     if found.ok:
+        if not found.complete and found.done == found.shards:
+            finish(folder)
         return found
     remove_leftovers(folder)
     try:

@@ -27,7 +27,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import stats
 
-from keepscore.checks import Floats, as_counts, require_count, require_level
+from keepscore.checks import Floats, as_counts, require_count, require_level, require_parts
 from keepscore.errors import DomainError, KeepscoreWarning, MissingError
 from keepscore.evaluation.estimate import Estimate, stratified_mean
 from keepscore.evaluation.exact_cache import Arrays, cached
@@ -196,6 +196,8 @@ def etest(
         >>> found.lrt_mse.value, found.coverage == found.coverage_exact
         (0.0, True)
     """
+    require_parts(surrogate, "surrogate", "space", "given")
+    require_parts(model, "model", "space", "simulate", "given")
     require_same_space(surrogate.space, model.space)
     if test_set is None:
         truth = etest_set(model, grid, groups, size, seed, thetas=thetas)

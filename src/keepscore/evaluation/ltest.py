@@ -27,7 +27,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from keepscore.checks import Floats, require_count
+from keepscore.checks import Floats, require_count, require_parts
 from keepscore.data import Dataset, simulate
 from keepscore.differences import differences
 from keepscore.errors import MismatchError, MissingError
@@ -153,6 +153,8 @@ def ltest(
         >>> found.rmse_near.value, [value.value for value in found.score_mse]
         (0.0, [0.0, 0.0, 0.0])
     """
+    require_parts(surrogate, "surrogate", "space", "log_ratio")
+    require_parts(model, "model", "space", "simulate", "log_prob")
     require_same_space(surrogate.space, model.space)
     pairs = ltest_set(model, n, seed, exact, evidence) if test_set is None else test_set
     loss = _losses(surrogate, pairs)

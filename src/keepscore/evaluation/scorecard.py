@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
-from keepscore.errors import unknown_name
+from keepscore.checks import require_choice
 from keepscore.evaluation.estimate import Estimate
 from keepscore.evaluation.etest import GRID, ETest, ETestSet, etest, etest_set
 from keepscore.evaluation.ltest import (
@@ -166,8 +166,7 @@ def exact_side(
     Returns:
         The test sets, for `scorecard(..., exact=...)`.
     """
-    if size not in SIZES:
-        raise unknown_name("scorecard size", size, SIZES)
+    require_choice(size, "scorecard size", SIZES)
     chosen = SIZES[size]
     say("exact values on test pairs")
     pairs = ltest_set(model, chosen.n, seed, chosen.exact, chosen.evidence)

@@ -17,7 +17,14 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import stats
 
-from keepscore.checks import Floats, as_theta, require_count, require_flag, require_level
+from keepscore.checks import (
+    Floats,
+    as_theta,
+    require_count,
+    require_flag,
+    require_level,
+    require_parts,
+)
 from keepscore.errors import DomainError, DtypeError, SimulationError
 from keepscore.inference import invariants
 from keepscore.inference.lrt import held_parameters, null_maximum
@@ -81,6 +88,7 @@ def calibrate(
         >>> made.parameters, len(made.held_out)
         (('l_x', 'l_y', 'eps'), 50)
     """
+    require_parts(surrogate, "surrogate", "space", "given")
     group_size = require_count(group_size, "group_size")
     n = require_count(n, "n", minimum=100)
     level, seed = require_level(level), require_count(seed, "seed", minimum=0)

@@ -28,10 +28,11 @@ from keepscore.checks import (
     as_counts,
     as_floats,
     as_theta,
+    require_choice,
     require_count,
     require_level,
 )
-from keepscore.errors import DomainError, KeepscoreWarning, ShapeError, unknown_name
+from keepscore.errors import DomainError, KeepscoreWarning, ShapeError
 from keepscore.inference import invariants
 from keepscore.inference.level_set import POINTS_PER_SIDE, LevelSet, SetExtent, measure
 from keepscore.inference.lrt import held_parameters
@@ -379,8 +380,7 @@ def confidence_set(
     """
     require_likelihood(like)
     level = require_level(level)
-    if method not in METHODS:
-        raise unknown_name("method", method, METHODS)
+    require_choice(method, "method", METHODS)
     _, names = held_parameters(like.space, parameters)
     if calibration is not None:
         method = "calibrated"

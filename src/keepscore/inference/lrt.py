@@ -174,7 +174,8 @@ def held_parameters(
     """Which coordinates a test holds fixed, (d,) bool, and their names in the space's order."""
     if parameters is None:
         return np.ones(space.d, dtype=bool), space.names
-    if isinstance(parameters, str) or len(parameters) == 0:
+    listed = isinstance(parameters, (list, tuple))
+    if not listed or not parameters or not all(isinstance(name, str) for name in parameters):
         raise DomainError(f"parameters must be a list of names; got {parameters!r}.")
     held = np.zeros(space.d, dtype=bool)
     held[[space.index(name) for name in parameters]] = True

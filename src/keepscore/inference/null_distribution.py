@@ -31,6 +31,7 @@ from keepscore.likelihood import Likelihood
 from keepscore.space import REGIONS, Region, Space
 
 FORMAT, VERSION = "keepscore-calibration", 1
+CHECKED = ("level", "wilks", "fitted", "corrected", "standard_error")
 LOWEST_LOG = -600.0  # S stays a positive number however far out the statistic lies
 
 
@@ -155,22 +156,25 @@ class Calibration:
             )
             held_out = np.array(content["held_out"], dtype=float)
             names, size = tuple(content["parameters"]), int(content["group_size"])
-        except (KeyError, TypeError, ValueError) as error:
+            check = dict(content.get("check", {}))
+            check |= {key: float(check[key]) for key in CHECKED if check}
+        except Exception as error:  # what is forged can fail in any way
             raise FormatError(f"A damaged calibration: {error}.") from None
-        check, stored = content.get("check", {}), content.get("profiles", {})
-        if not isinstance(check, Mapping) or not isinstance(stored, Mapping):
-            raise FormatError("A damaged calibration: its check or its profiles are no objects.")
+        stored = content.get("profiles", {})
+        if not isinstance(stored, Mapping):
+            raise FormatError("A damaged calibration: its profiles are no object.")
         if any(isinstance(one, Mapping) and one.get("profiles") for one in stored.values()):
             raise FormatError("A damaged calibration: profiles have no profiles of their own.")
         profiles = {name: cls.from_dict(one) for name, one in stored.items()}
-        result = cls(fit, names, size, held_out, dict(check), profiles)
+        result = cls(fit, names, size, held_out, check, profiles)
         result._require_sound()
         return result
 
     def _require_sound(self) -> None:
         fit, h = self.fit, self.held_out
         sound = (
-            fit.coefficients.shape == (len(fit.levels), len(fit.powers))
+            fit.levels.ndim == 1
+            and fit.coefficients.shape == (len(fit.levels), len(fit.powers))
             and np.isfinite(fit.coefficients).all()
             and len(fit.levels) > 0
             and bool(

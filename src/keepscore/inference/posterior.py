@@ -7,6 +7,7 @@ handed over: R-hat, effective sample size, divergences and trajectories cut shor
 from __future__ import annotations
 
 import warnings
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -51,6 +52,8 @@ def posterior(
         raise DtypeError(
             "prior must be None (uniform on the box) or a function: theta (d,) -> log density."
         )
+    if prior is not None:
+        _require_log_density(prior, like.space.d)
     draws = require_count(draws, "draws", 4)
     chains, warmup = require_count(chains, "chains"), require_count(warmup, "warmup", 20)
     seed = require_count(seed, "seed", minimum=0)
@@ -61,6 +64,20 @@ def posterior(
     theta, stats = sample(like, prior, found, group, seed, settings)
     invariants.require_estimate(theta, *like.space.box(region), "posterior")
     return _to_arviz(like, theta, stats, seed, "uniform on the box" if prior is None else "given")
+
+
+def _require_log_density(prior: Callable[..., Any], d: int) -> None:
+    """A prior must give one real number at theta (d,), and JAX must be able to trace it."""
+    import jax
+
+    try:
+        told = jax.eval_shape(prior, jax.ShapeDtypeStruct((d,), np.float32))
+    except Exception as error:  # whatever a foreign function raises
+        raise DtypeError(f"prior cannot be traced by JAX: {error}.") from None
+    if getattr(told, "shape", None) != () or told.dtype.kind not in "fiu":
+        raise DtypeError(
+            f"prior must return one number, the log density at theta ({d},); got {told!r:.80}."
+        )
 
 
 def _to_arviz(

@@ -20,8 +20,8 @@ import numpy as np
 from scipy import stats
 from scipy.interpolate import make_interp_spline
 
-from keepscore.checks import Floats, require_count
-from keepscore.errors import DomainError, KeepscoreWarning, unknown_name
+from keepscore.checks import Floats, require_choice, require_count, require_parts
+from keepscore.errors import DomainError, KeepscoreWarning
 from keepscore.inference import invariants
 from keepscore.inference.calibration import Simulator
 from keepscore.inference.draws import effective_sizes
@@ -81,8 +81,9 @@ def sbc(
     seed: int = 0,
 ) -> SBC:
     """Ranks of the truth in n posteriors of `source` (a model or a surrogate), uniform prior."""
-    if method not in METHODS:
-        raise unknown_name("method", method, METHODS)
+    require_choice(method, "method", METHODS)
+    require_parts(source, "source", "space", "given")
+    require_parts(simulator, "simulator", "simulate")
     n, draws = require_count(n, "n", 50), require_count(draws, "draws", 9)
     group_size = require_count(group_size, "group_size")
     seed = require_count(seed, "seed", minimum=0)

@@ -11,8 +11,8 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from keepscore.checks import as_number, require_count, require_flag
-from keepscore.errors import DomainError, FormatError, unknown_name
+from keepscore.checks import as_number, require_choice, require_count, require_flag
+from keepscore.errors import DomainError, FormatError
 from keepscore.losses.score import SCORE_METHODS
 
 
@@ -49,8 +49,7 @@ class ASA:
     negatives: int = 1
 
     def __post_init__(self) -> None:
-        if self.network_score not in SCORE_METHODS:
-            raise unknown_name("network_score", self.network_score, SCORE_METHODS)
+        require_choice(self.network_score, "network_score", SCORE_METHODS)
         _keep_counts(self, "update_every", "history", "negatives")
         object.__setattr__(self, "decay", as_number(self.decay, "decay"))
         if not 0 < self.decay < math.inf:

@@ -34,13 +34,15 @@ ScoreKind = Literal["exact", "joint"]
 @dataclass(frozen=True, eq=False)
 class Symmetry:
     """A map with p(S x | T theta) = p(x | theta): a signed permutation of the entries of x
-    (flattened: (S x)[i] = sign * x[x_index[i]]) and a permutation of the parameters
-    ((T theta)[k] = theta[theta_index[k]]). The score transforms as theta does."""
+    (flattened: (S x)[i] = sign * x[x_index[i]]) and a signed permutation of the parameters
+    ((T theta)[k] = theta_sign[k] * theta[theta_index[k]]; no theta_sign: all 1). The score
+    transforms as theta does."""
 
     name: str
     x_index: NDArray[np.int64]
     theta_index: tuple[int, ...]
     sign: int = 1
+    theta_sign: tuple[int, ...] | None = None
 
     def __post_init__(self) -> None:
         require_name(self.name, "The name of a symmetry")
@@ -52,15 +54,26 @@ class Symmetry:
         object.__setattr__(self, "theta_index", tuple(int(k) for k in self.theta_index))
         if self.sign not in (1, -1):
             raise DomainError(f"sign of symmetry {self.name!r} must be 1 or -1; got {self.sign}.")
+        if self.theta_sign is not None:
+            signs = as_real(self.theta_sign, f"theta_sign of symmetry {self.name!r}")
+            if signs.shape != (len(self.theta_index),) or not np.isin(signs, (1, -1)).all():
+                raise DomainError(
+                    f"theta_sign of symmetry {self.name!r} must hold one 1 or -1 per parameter "
+                    f"({len(self.theta_index)}); got {self.theta_sign!r}."
+                )
+            plain = tuple(int(s) for s in signs)
+            object.__setattr__(self, "theta_sign", None if min(plain) == 1 else plain)
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data for JSON."""
-        return {
+        content = {
             "name": self.name,
             "x_index": self.x_index.tolist(),
             "theta_index": list(self.theta_index),
             "sign": int(self.sign),
         }
+        # Only where it says something: older files have no such entry.
+        return content if self.theta_sign is None else {**content, "theta_sign": [*self.theta_sign]}
 
     @classmethod
     def from_dict(cls, content: Mapping[str, Any]) -> Symmetry:
@@ -70,9 +83,11 @@ class Symmetry:
             x_index, theta_index = content["x_index"], content["theta_index"]
             if not isinstance(name, str) or not name.isprintable():
                 raise ValueError("its name is not text")
-            if not all(type(k) is int for k in (*x_index, *theta_index, sign)):
+            theta_sign = content.get("theta_sign")
+            if not all(type(k) is int for k in (*x_index, *theta_index, sign, *(theta_sign or ()))):
                 raise ValueError("its entries are not whole numbers")
-            return cls(name, np.array(x_index, dtype=np.int64), tuple(theta_index), sign)
+            index = np.array(x_index, dtype=np.int64)
+            return cls(name, index, tuple(theta_index), sign, theta_sign)
         except Exception as error:  # what is forged can fail in any way
             raise FormatError(f"Not the description of a symmetry: {error}.") from None
 
@@ -83,7 +98,8 @@ class Symmetry:
 
     def of_theta(self, theta: Floats) -> Floats:
         """T applied to each row of theta, or of the score, (n, d)."""
-        return theta[:, list(self.theta_index)]
+        moved = theta[:, list(self.theta_index)]
+        return moved if self.theta_sign is None else moved * np.array(self.theta_sign, float)
 
 
 @runtime_checkable
@@ -106,7 +122,8 @@ class Model(Protocol):
     def structure(self) -> str | None:
         """What networks may rely on: "markov" (x is (T, K), a time-homogeneous chain),
         "stationary-field" (x is a regular grid, the likelihood a function of a quadratic form of
-        x), "gaussian-field" (the same, and the log-likelihood itself quadratic in x), or None."""
+        x), "gaussian-field" (the same, and the log-likelihood itself quadratic in x), "iid" (x is
+        (n, ...), its rows independent and alike given theta), or None."""
         ...
 
     def settings(self) -> dict[str, Any]: ...

@@ -23,13 +23,19 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from keepscore.checks import Floats, as_floats, as_theta, require_count, require_finite
+from keepscore.checks import (
+    Floats,
+    as_floats,
+    as_theta,
+    require_choice,
+    require_count,
+    require_finite,
+)
 from keepscore.errors import (
     DomainError,
     MissingError,
     NotPositiveDefiniteError,
     ShapeError,
-    unknown_name,
 )
 from keepscore.likelihood import Integers, Likelihood, as_groups
 from keepscore.models.base import ScoreKind, Symmetry, as_pairs
@@ -293,8 +299,7 @@ class Field(ABC):
         """Values of the fixed parameters; free and fixed ones together are all the model has."""
         known = self._parameter_names
         for name in (*self.space.names, *self.space.fixed):
-            if name not in known:
-                raise unknown_name(f"parameter of {type(self).__name__}", name, known)
+            require_choice(name, f"parameter of {type(self).__name__}", known)
         fixed = {name: v - _origin(name) for name, v in self.space.fixed.items()}
         for name in known:
             if name not in fixed and name not in self.space.names:
@@ -338,15 +343,16 @@ def _grid_shape(side: int | None, shape: Sequence[int] | None) -> tuple[int, int
         return n, n
     if side is not None:
         raise DomainError("Give either side (a square grid) or shape, not both.")
-    if len(shape) != 2:
-        raise ShapeError(f"shape must be (n_1, n_2); got {tuple(shape)}.")
+    if not isinstance(shape, (list, tuple, np.ndarray)) or len(shape) != 2:
+        raise ShapeError(f"shape must be (n_1, n_2); got {shape!r}.")
     return require_count(shape[0], "shape[0]"), require_count(shape[1], "shape[1]")
 
 
 def _pair_of_extents(extent: float | Sequence[float]) -> tuple[float, float]:
-    if np.shape(extent) not in ((), (2,)):
+    extents = as_floats(extent, "extent")
+    if extents.shape not in ((), (2,)):
         raise ShapeError(f"extent must be one number or one per axis; got {extent!r}.")
-    first, second = (float(e) for e in np.broadcast_to(as_floats(extent, "extent"), (2,)))
+    first, second = (float(e) for e in np.broadcast_to(extents, (2,)))
     if not (0.0 < first < np.inf and 0.0 < second < np.inf):
         raise DomainError(f"extent must be finite and positive; got {extent!r}.")
     return first, second

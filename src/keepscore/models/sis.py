@@ -28,14 +28,13 @@ import numpy as np
 import scipy.sparse
 from numpy.typing import ArrayLike, NDArray
 
-from keepscore.checks import Floats, as_floats, as_number, as_theta, require_finite
+from keepscore.checks import Floats, as_floats, as_number, as_theta, require_choice, require_finite
 from keepscore.errors import (
     DomainError,
     DtypeError,
     NonFiniteError,
     ShapeError,
     TooLargeError,
-    unknown_name,
 )
 from keepscore.likelihood import Integers, Likelihood, as_groups
 from keepscore.models.base import ScoreKind, Symmetry, as_pairs, register
@@ -79,8 +78,7 @@ class SIS:
         space: Space | Mapping[str, Any] | None = None,
         score: ScoreKind = "exact",
     ) -> None:
-        if score not in ("exact", "joint"):
-            raise unknown_name("kind of score", score, ("exact", "joint"))
+        require_choice(score, "kind of score", ("exact", "joint"))
         self.positions, self.weights = _graph(positions, weights)
         self.self_infection = _self_infection(self_infection)
         self.times = _times(times)
@@ -444,6 +442,8 @@ def _space(space: Space | Mapping[str, Any] | None, self_infection: float) -> Sp
         ]
         return Space(parameters, {"eta": self_infection})
     result = Space.from_dict(space) if isinstance(space, Mapping) else space
+    if not isinstance(result, Space):
+        raise DtypeError(f"space must be a keepscore.Space; got {type(result).__name__}.")
     if result.names != ("lambda", "mu"):
         raise DomainError(
             f"The space of SIS has the parameters lambda and mu; got {', '.join(result.names)}."

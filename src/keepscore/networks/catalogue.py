@@ -32,6 +32,7 @@ from keepscore.errors import (
     DomainError,
     DtypeError,
     FormatError,
+    KeepscoreError,
     MissingError,
     ShapeError,
     unknown_name,
@@ -111,7 +112,13 @@ def resolve(
     elif isinstance(network, Network) and not isinstance(network, type):
         built = network
     elif callable(network):
-        built = network(key)
+        try:
+            built = network(key)
+        except KeepscoreError:
+            raise
+        except Exception as error:  # whatever a foreign function raises
+            reason = f"{type(error).__name__}: {error}"
+            raise DtypeError(f"network(key) could not make a network: {reason}.") from error
     else:
         raise DtypeError(
             "network must be 'auto', a size such as '30k', an Equinox module with features(x) and "

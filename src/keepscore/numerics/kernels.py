@@ -18,7 +18,7 @@ from typing import no_type_check
 import numpy as np
 from jaxtyping import Float
 
-from keepscore.errors import unknown_name
+from keepscore.checks import require_choice
 from keepscore.numerics.jit import compiled
 
 KERNELS = ("exponential", "matern32", "matern52")
@@ -29,8 +29,7 @@ Table = Float[Array, "a b"]
 
 def require_kernel(kernel: str) -> str:
     """The name of a kernel, or an error that lists them."""
-    if kernel not in KERNELS:
-        raise unknown_name("kernel", kernel, KERNELS)
+    require_choice(kernel, "kernel", KERNELS)
     return kernel
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import dataclasses
 import difflib
 import math
+import sys
 import types
 import typing
 from collections.abc import Mapping
@@ -98,7 +99,7 @@ def _array(value: Any, place: str) -> Any:
     _expect(isinstance(value, (list, tuple)), value, place, "a list of numbers")
     try:
         return np.asarray(value, dtype=np.float64)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         raise FormatError(f"{place} must be a rectangular list of numbers.") from None
 
 
@@ -107,6 +108,7 @@ def _scalar(kind: Any, value: Any, place: str) -> Any:
         if value is None:
             return math.nan
         number = isinstance(value, (int, float)) and not isinstance(value, bool)
+        number = number and abs(value) <= sys.float_info.max  # a whole number may be longer
         return float(_expect(number, value, place, "a number"))
     if kind is int:
         whole = isinstance(value, int) and not isinstance(value, bool)

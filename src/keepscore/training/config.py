@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from keepscore.checks import as_number, require_count, require_flag
+from keepscore.checks import as_number, require_choice, require_count, require_flag
 from keepscore.errors import DomainError, unknown_name
 
 # Data set size -> epochs before patience may end a run.
@@ -79,8 +79,7 @@ class TrainConfig:
         self._keep("weight_decay", self._number("weight_decay"))
         if self.weight_decay < 0:
             raise DomainError(f"weight_decay must not be negative; got {self.weight_decay!r}.")
-        if self.schedule not in SCHEDULES:
-            raise unknown_name("schedule", self.schedule, SCHEDULES)
+        require_choice(self.schedule, "schedule", SCHEDULES)
         self._keep("averaging", self._number("averaging"))
         if not 0 <= self.averaging < 1:
             raise DomainError(f"averaging must lie in [0, 1); got {self.averaging!r}.")

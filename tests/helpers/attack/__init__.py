@@ -1,6 +1,6 @@
 """Attacks on keepscore: damaged and hostile files, and bad arguments, by the thousand.
 
-    python -m attack [--cases 300] [--only surrogate,arguments] [--seed 0]      (in tests/)
+    python -m attack [--cases 300] [--only surrogate,arguments] [--seed 0]      (in tests/helpers)
 
 Each case ends in one of:
 

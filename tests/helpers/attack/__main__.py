@@ -85,7 +85,8 @@ def main() -> int:
     from attack.arguments import Arguments
     from attack.loaders import loaders
 
-    names = [*(loader.name for loader in loaders()), Arguments.name]
+    times = {loader.name: loader.times for loader in loaders()}
+    names = [*times, Arguments.name]
     parser = argparse.ArgumentParser(description="Attack keepscore with bad files and arguments.")
     parser.add_argument("--cases", type=int, default=300, help="cases per loader")
     parser.add_argument("--only", help="names of campaigns, separated by commas")
@@ -96,7 +97,7 @@ def main() -> int:
     print(f"{'campaign':<20}" + "".join(f"{kind:>10}" for kind in KINDS), flush=True)
     every: list[dict[str, object]] = []
     for name in chosen:
-        cases = 10**6 if name == Arguments.name else options.cases
+        cases = 10**6 if name == Arguments.name else options.cases * times[name]
         ended = run(name, options.seed, cases)
         every += ended
         counts = collections.Counter(str(case["kind"]) for case in ended)

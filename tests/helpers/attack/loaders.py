@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 import keepscore as ks
-from attack.mutations import change_values, damage, restore
+from attack.mutations import change_values, damage, flip_one_bit, restore
 
 
 @dataclass
@@ -30,6 +30,8 @@ class Loader:
     files: str = "*"
     same: Callable[[Any, Any], bool] | None = None
     plain: bool = False  # the example is plain data, not files: values alone are changed
+    harm: Callable[[np.random.Generator, Path, list[str]], tuple[str, bool]] = damage
+    times: int = 1  # as many cases as the other loaders
 
     def start(self, folder: Path) -> None:
         pristine = folder / "pristine"
@@ -48,7 +50,7 @@ class Loader:
             what = change_values(rng, content)
             return what, lambda: (self.read(content), True)[1]
         restore(self.pristine, self.folder)
-        what, fitted = damage(rng, self.folder, self.names)
+        what, fitted = self.harm(rng, self.folder, self.names)
 
         def call() -> bool:
             found = self.read(self.folder)
@@ -126,6 +128,7 @@ def read_calibration(content: Any) -> Any:
 
     found = Calibration.from_dict(content)
     found.critical(np.zeros((1, 2)), 0.9)
+    str(found)
     return found
 
 
@@ -242,10 +245,20 @@ def loaders() -> list[Loader]:
         return bool(other.ok and other.complete)
 
     def found_it(one: Any, other: Any) -> bool:
-        return not other.ok  # `verify` lists damage, it does not raise
+        # `verify` lists damage, it does not raise; without its manifest a set is incomplete.
+        return not (other.ok and other.complete)
 
     return [
         Loader("surrogate", save_surrogate, ks.load, same=same_surrogate),
+        Loader(
+            "bits of a surrogate",
+            save_surrogate,
+            ks.load,
+            files="surrogate.json",
+            same=same_surrogate,
+            harm=flip_one_bit,
+            times=5,
+        ),
         Loader("checkpoint", tiny_run, tiny_run, files="[ch]*", same=same_weights),
         Loader("open_dataset", simulate_set, whole_set),
         Loader("verify", simulate_set, verified, same=found_it),

@@ -4,6 +4,7 @@ parse and lie, sizes that are not there, things in place of files that are no fi
 from __future__ import annotations
 
 import contextlib
+import copy
 import hashlib
 import json
 import os
@@ -42,8 +43,18 @@ def damage(rng: np.random.Generator, folder: Path, files: list[str]) -> tuple[st
     return f"{file.name}: {what}", fitted
 
 
+def flip_one_bit(rng: np.random.Generator, folder: Path, files: list[str]) -> tuple[str, bool]:
+    """Flip one bit of one of `files`; the checksum is not made to fit."""
+    file = folder / files[rng.integers(len(files))]
+    data = bytearray(file.read_bytes())
+    at, bit = int(rng.integers(len(data))), int(rng.integers(8))
+    data[at] ^= 1 << bit
+    file.write_bytes(data)
+    return f"{file.name}: bit {bit} of byte {at}", False
+
+
 def hostile_value(rng: np.random.Generator) -> Any:
-    return HOSTILE[rng.integers(len(HOSTILE))]
+    return copy.deepcopy(HOSTILE[rng.integers(len(HOSTILE))])
 
 
 def change_values(rng: np.random.Generator, content: Any) -> str:
