@@ -60,4 +60,3 @@ def posterior(folder: str, number: int) -> Floats:
     """Reference draws (10,000, d) in the task's own parameters."""
     packed = _bytes(folder, f"num_observation_{number}/reference_posterior_samples.csv.bz2")
     return _table(bz2.decompress(packed))
-

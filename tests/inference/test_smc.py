@@ -9,7 +9,6 @@ from scipy import integrate, stats
 from scipy.special import logsumexp
 
 import keepscore as ks
-from keepscore.inference.smc import smc
 from keepscore.likelihood import Likelihood
 
 
@@ -38,6 +37,12 @@ def modes(theta, group):
     return logsumexp(parts, axis=0)
 
 
+def run(like, begin, log_prior, rng):
+    """One population per group, all from the same draws."""
+    group = np.arange(like.group_count)
+    return smc(like, group, np.tile(begin, (len(group), 1, 1)), log_prior, rng)
+
+
 def start(space, n, seed=0):
     rng = np.random.default_rng(seed)
     return rng.uniform(*space.box("base"), (n, space.d)), rng
@@ -49,7 +54,7 @@ def test_two_modes_keep_their_weights():
     or .7 off."""
     space = box(2)
     begin, rng = start(space, 4000)
-    found = smc(likelihood(space, modes), begin, None, rng)
+    found = run(likelihood(space, modes), begin, None, rng)
     first = found.theta[0][:, 0] < 0
     assert abs(first.mean() - 0.7) < 0.1
     np.testing.assert_allclose(found.theta[0][first].mean(axis=0), [-2, -2], atol=0.02)
@@ -64,10 +69,8 @@ def test_a_gaussian_in_any_dimension(d):
     space, sd = box(d), np.linspace(0.05, 0.8, d)
     centre = np.linspace(-1, 1, d) if d > 1 else np.array([0.3])
     begin, rng = start(space, 2000, 1)
-    like = likelihood(
-        space, lambda t, _: stats.norm(centre, sd).logpdf(t).sum(axis=1)
-    )
-    found = smc(like, begin, None, rng)
+    like = likelihood(space, lambda t, _: stats.norm(centre, sd).logpdf(t).sum(axis=1))
+    found = run(like, begin, None, rng)
     error = sd / np.sqrt(200)  # an effective sample of a tenth; four of them
     assert (np.abs(found.theta[0].mean(axis=0) - centre) < 4 * error).all()
     np.testing.assert_allclose(found.theta[0].std(axis=0), sd, rtol=0.2)
@@ -87,7 +90,7 @@ def test_a_prior_and_the_edge_of_the_box():
     # Particles must come from the prior they are weighed with.
     weight = np.exp(log_prior(begin))
     drawn = begin[rng.choice(len(begin), len(begin), p=weight / weight.sum())]
-    found = smc(like, drawn, log_prior, rng).theta[0][:, 0]
+    found = run(like, drawn, log_prior, rng).theta[0][:, 0]
 
     def density(t):
         return np.exp(3 * t - t**2 / 2)
@@ -102,9 +105,9 @@ def test_groups_have_posteriors_of_their_own():
     _, _, x = toy_groups(3, n=20, seed=3)
     like = FastToy().given(x)
     begin, rng = start(like.space, 1000, 4)
-    found = smc(like, begin, None, rng)
+    found = run(like, begin, None, rng)
     for i in range(3):
-        alone = smc(FastToy().given(x[i]), begin, None, np.random.default_rng(5))
+        alone = run(FastToy().given(x[i]), begin, None, np.random.default_rng(5))
         sd = alone.theta[0].std(axis=0)
         gap = np.abs(found.theta[i].mean(axis=0) - alone.theta[0].mean(axis=0))
         assert (gap < 6 * sd / np.sqrt(100)).all()
@@ -119,7 +122,7 @@ def test_values_that_are_nowhere_finite_but_in_a_corner():
     def corner(theta, group):
         return np.where((theta > 3).all(axis=1), 0.0, -np.inf)
 
-    found = smc(likelihood(space, corner), begin, None, rng)
+    found = run(likelihood(space, corner), begin, None, rng)
     assert (found.theta[0] > 3).all()
     np.testing.assert_allclose(found.theta[0].mean(axis=0), 4.0, atol=0.15)
     assert abs(found.log_evidence[0] - np.log(0.04)) < 0.5
@@ -131,5 +134,5 @@ def test_a_sampler_that_only_looked_at_one_mode_fails_the_first_test():
     begin, rng = start(space, 4000)
     near = begin * 0.02 + [-2, -2]
     one = replace(likelihood(space, modes))
-    found = smc(one, near, None, rng)
+    found = run(one, near, None, rng)
     assert abs((found.theta[0][:, 0] < 0).mean() - 0.7) > 0.2

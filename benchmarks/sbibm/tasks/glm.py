@@ -24,7 +24,7 @@ BINS, D = 100, 10
 @cache
 def design() -> Floats:
     """V (100, 10), from the benchmark's seed."""
-    stimulus = np.random.RandomState(42).randn(BINS).astype(np.float32).astype(float)  # noqa: NPY002
+    stimulus = np.random.RandomState(42).randn(BINS).astype(np.float32).astype(float)
     lags = np.zeros((BINS, D - 1))
     for j in range(D - 1):
         lags[j:, j] = stimulus[: BINS - j]

@@ -57,7 +57,7 @@ def slcp() -> Task:
 @cache
 def distractors() -> tuple[Floats, Floats, np.ndarray]:
     """Locations (20, 92), factors (20, 92, 92) and the permutation (100,), from the seed 42."""
-    rng = np.random.RandomState(42)  # noqa: NPY002  the benchmark's own generator
+    rng = np.random.RandomState(42)
     loc = np.array([15 * rng.normal(size=NOISE) for _ in range(COMPONENTS)])
     factor = np.array(
         [

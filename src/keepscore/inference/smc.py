@@ -5,7 +5,7 @@ Particles start from the prior and are led to the posterior through tempered den
     pi_b(theta)  proportional to  prior(theta) L(theta)^b,      0 = b_0 < b_1 < ... < b_T = 1.
 
 Each b is the largest for which the weights L^(b - b_before) keep an effective number of particles
-1 / sum w^2 of at least half of them (Del Moral, Doucet and Jasra 2006). Particles are then resampled
+1 / sum w^2 of at least half of them (Del Moral, Doucet and Jasra 2006). Particles are resampled
 (systematically) and moved by Metropolis steps that leave pi_b as it is. A step adds the difference
 of two other particles, times gamma, to a particle (differential evolution, ter Braak 2006): its
 length and direction are those of the posterior itself, also in modes of other shapes and on curved
@@ -26,7 +26,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from keepscore.checks import Floats
-from keepscore.likelihood import Likelihood
+from keepscore.likelihood import Integers, Likelihood
+from keepscore.space import Region
 
 ESS_SHARE = 0.5
 AIM = 0.25  # acceptance
@@ -39,8 +40,8 @@ SMALLEST_STEP = 1e-9
 
 @dataclass(frozen=True)
 class Particles:
-    """theta (g, n, d), log likelihood (g, n), log evidence (g,), temperatures per group (g,),
-    acceptance of the last sweep (g,)."""
+    """Of each population: theta (g, n, d), log likelihood (g, n), log evidence (g,), number of
+    temperatures (g,), acceptance of the last sweep (g,)."""
 
     theta: Floats
     log_likelihood: Floats
@@ -51,21 +52,28 @@ class Particles:
 
 def smc(
     like: Likelihood,
+    group: Integers,
     start: Floats,
     log_prior: Callable[[Floats], Floats] | None,
     rng: np.random.Generator,
+    region: Region = "base",
 ) -> Particles:
-    """Particles of every group's posterior, from draws of the prior (n, d).
+    """Populations of particles that are led to the posterior, each independently of the others.
 
-    log_prior: (m, d) -> (m,), up to a constant; None is uniform on the base box. Outside of that box
-    the posterior is zero either way.
+    Args:
+        like: the likelihood.
+        group: whose posterior each population is of, (g,).
+        start: draws of the prior, (g, n, d), n even; at least one must have a finite likelihood.
+        log_prior: (m, d) -> (m,), up to a constant; None is uniform on the box.
+        rng: the source of randomness.
+        region: the box outside of which the posterior is zero.
     """
-    g, (n, d) = like.group_count, start.shape
-    low, high = like.space.box("base")
+    g, n, d = start.shape
+    low, high = like.space.box(region)
 
     def log_likelihood(theta: Floats) -> Floats:
         flat = np.clip(theta.reshape(-1, d), low, high)
-        value = np.asarray(like.pairs(flat, np.repeat(np.arange(g), theta.shape[1])))
+        value = np.asarray(like.pairs(flat, np.repeat(group, theta.shape[1])), dtype=np.float64)
         return np.where(np.isnan(value), -np.inf, value).reshape(theta.shape[:-1])
 
     def prior(theta: Floats) -> Floats:
@@ -76,7 +84,7 @@ def smc(
         value = np.asarray(log_prior(flat), dtype=float).reshape(theta.shape[:-1])
         return np.where(inside, value, -np.inf)
 
-    theta = np.stack([start[rng.permutation(n)] for _ in range(g)])
+    theta = np.array(start, dtype=np.float64)
     value, before = log_likelihood(theta), prior(theta)
     beta, evidence, gamma = np.zeros(g), np.zeros(g), np.full(g, 2.38 / np.sqrt(2 * d))
     count, accepted = np.zeros(g), np.ones(g)
