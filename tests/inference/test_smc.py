@@ -9,6 +9,7 @@ from scipy import integrate, stats
 from scipy.special import logsumexp
 
 import keepscore as ks
+from keepscore.inference.smc import smc
 from keepscore.likelihood import Likelihood
 
 
