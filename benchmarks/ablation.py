@@ -61,29 +61,30 @@ Row = tuple[str, Any, ks.TrainConfig]
 
 def rows_of(case: str, seed: int) -> dict[str, Row]:
     """Name of a row -> network, loss and settings."""
-    ours, recipe = ks.TrainConfig(seed=seed), ks.TrainConfig.recommended(seed=seed)
-    own, many = NETWORKS[case], ks.ASA(negatives=NEGATIVES)
+    recipe = ks.TrainConfig(seed=seed)
+    ours = replace(recipe, learning_rate=1e-3, schedule="constant", symmetries=False)
+    own, many = NETWORKS[case], ks.ASA.paper(negatives=NEGATIVES)
     averaged = replace(ours, symmetries=True, averaging=0.999)
     rows: dict[str, Row] = {
         f"{PROCESS}, BCE": (own, ks.BCE(), ours),
-        f"{PROCESS}, ASA": (own, ks.ASA(), ours),
-        f"{PROCESS}, ASA, symmetries": (own, ks.ASA(), replace(ours, symmetries=True)),
+        f"{PROCESS}, ASA": (own, ks.ASA.paper(), ours),
+        f"{PROCESS}, ASA, symmetries": (own, ks.ASA.paper(), replace(ours, symmetries=True)),
         f"{PROCESS}, ASA, {NEGATIVES} negatives": (own, many, ours),
-        RECIPE: (own, ks.ASA(), recipe),
+        RECIPE: (own, ks.ASA.paper(), recipe),
         f"{PROCESS}, BCE, recipe": (own, ks.BCE(), recipe),
         f"{RECIPE}, {NEGATIVES} negatives": (own, many, recipe),
-        f"{RECIPE}, {EACH}": (own, ks.ASA(per_parameter=True), recipe),
-        f"{RECIPE}, batches of 256": (own, ks.ASA(), replace(recipe, batch_size=256)),
-        f"{RECIPE}, no symmetries": (own, ks.ASA(), replace(recipe, symmetries=False)),
-        f"{PROCESS}, ASA, symmetries, averaged weights": (own, ks.ASA(), averaged),
+        f"{RECIPE}, {EACH}": (own, ks.ASA(), recipe),
+        f"{RECIPE}, batches of 256": (own, ks.ASA.paper(), replace(recipe, batch_size=256)),
+        f"{RECIPE}, no symmetries": (own, ks.ASA.paper(), replace(recipe, symmetries=False)),
+        f"{PROCESS}, ASA, symmetries, averaged weights": (own, ks.ASA.paper(), averaged),
     }
     further: dict[str, Row] = {}
     if case in FURTHER:
         what, name = FURTHER[case]
         further = {
             f"{what}, BCE, recipe": (name, ks.BCE(), recipe),
-            f"{what}, ASA, recipe": (name, ks.ASA(), recipe),
-            f"{what}, ASA, recipe, {EACH}": (name, ks.ASA(per_parameter=True), recipe),
+            f"{what}, ASA, recipe": (name, ks.ASA.paper(), recipe),
+            f"{what}, ASA, recipe, {EACH}": (name, ks.ASA(), recipe),
         }
     if case in CONFIRMED:
         kept = (f"{PROCESS}, BCE", f"{PROCESS}, ASA", RECIPE, f"{RECIPE}, {EACH}")
@@ -92,8 +93,8 @@ def rows_of(case: str, seed: int) -> dict[str, Row]:
     of_paper: dict[str, Row] = {
         f"{PAPER}, BCE": ("30k", ks.BCE(), paper),
         f"{PAPER}, BCE, {NEGATIVES} negatives": ("30k", ks.BCE(negatives=NEGATIVES), paper),
-        f"{PAPER}, ASA": ("30k", ks.ASA(), paper),
-        f"{PAPER}, ASA, symmetries": ("30k", ks.ASA(), replace(paper, symmetries=True)),
+        f"{PAPER}, ASA": ("30k", ks.ASA.paper(), paper),
+        f"{PAPER}, ASA, symmetries": ("30k", ks.ASA.paper(), replace(paper, symmetries=True)),
     }
     if case == "gaussian":  # minutes a row
         del of_paper[f"{PAPER}, BCE, {NEGATIVES} negatives"]

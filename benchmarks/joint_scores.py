@@ -78,9 +78,9 @@ def one(
         data,
         held,
         networks.graph_network(model, NETWORK),
-        ks.BCE() if loss == "bce" else ks.ASA(),
+        ks.BCE() if loss == "bce" else ks.ASA.paper(),
         # The network is the same for all automorphisms of the graph: nothing to augment.
-        ks.TrainConfig.recommended(symmetries=False, seed=seed, **short),
+        ks.TrainConfig(symmetries=False, seed=seed, **short),
         path=work / "cells" / f"{loss}-n{n}-s{seed}",
     )
     tested = dict(ltest(surrogate, SIS(), test_set=pairs).rows())

@@ -121,7 +121,7 @@ def _contenders(model_name: str, side: int) -> dict[str, Callable[[], int]]:
 
     field = GaussianField if model_name == "gaussian" else StudentTField
     model, rng = field(side), np.random.default_rng(0)
-    theta = model.space.stratified(max(2, min(30, 20_000 // side**2)), rng)
+    theta = model.space.uniform(max(2, min(30, 20_000 // side**2)), rng, "train")
     x = model.simulate(theta, rng)
     axis = np.linspace(-3.0, 3.0, side)
     places = np.stack(np.meshgrid(axis, axis, indexing="ij"), axis=-1).reshape(-1, 2)

@@ -109,7 +109,7 @@ def _model(nodes: int) -> SIS:
 def _contenders(nodes: int) -> dict[str, Callable[[], int]]:
     """Functions that process some samples and say how many."""
     model, rng = _model(nodes), np.random.default_rng(0)
-    theta = model.space.stratified(max(4, min(300, 2**22 // 4**nodes)), rng)
+    theta = model.space.uniform(max(4, min(300, 2**22 // 4**nodes)), rng, "train")
     x = model.simulate(theta, rng)
 
     def value() -> int:

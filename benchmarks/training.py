@@ -87,7 +87,7 @@ def ours_step_ms(
     family: str, size: str, loss: str = "ASA", steps: int = 256, rounds: int = 5
 ) -> float:
     """Median ms a step of one configuration, for other benchmarks."""
-    play = round_of(family, size, ASA() if loss == "ASA" else BCE(), steps)
+    play = round_of(family, size, ASA.paper() if loss == "ASA" else BCE(), steps)
     return statistics.median(play() for _ in range(rounds))
 
 
@@ -139,7 +139,7 @@ def _matrix_products(jaxpr: Any) -> int:
 
 def compare(family: str, size: str, steps: int, rounds: int) -> dict[str, Any]:
     """BCE and ASA in turns."""
-    bce, asa = (round_of(family, size, loss, steps) for loss in (BCE(), ASA()))
+    bce, asa = (round_of(family, size, loss, steps) for loss in (BCE(), ASA.paper()))
     pairs = [(bce(), asa()) for _ in range(rounds)]
     return {
         "family": family,
@@ -148,7 +148,7 @@ def compare(family: str, size: str, steps: int, rounds: int) -> dict[str, Any]:
         "asa_ms": statistics.median(a for _, a in pairs),
         "ratio": statistics.median(a / b for b, a in pairs),
         "ratio_range": [min(a / b for b, a in pairs), max(a / b for b, a in pairs)],
-        "asa_mflop": step_flops(family, size, ASA()) / 1e6,
+        "asa_mflop": step_flops(family, size, ASA.paper()) / 1e6,
     }
 
 
@@ -162,7 +162,7 @@ def run(quick: bool = False) -> dict[str, Any]:
         case["share_of_peak"] = case["asa_mflop"] / case["asa_ms"] / peak
         sizes.append(case)
     counts = (2_000, 8_000) if quick else (30_000, 100_000, 300_000, 1_000_000)
-    plays = {n: round_of("sis", "30k", ASA(), 64 if quick else 256, n) for n in counts}
+    plays = {n: round_of("sis", "30k", ASA.paper(), 64 if quick else 256, n) for n in counts}
     times: dict[int, list[float]] = {n: [] for n in counts}
     for _ in range(2 if quick else 7):
         for n, play in plays.items():

@@ -92,7 +92,7 @@ class Evaluation:
 
 
 @dataclass(frozen=True)
-class Plan:
+class SweepPlan:
     """What a profile runs of one case. `training` changes the paper's settings (smoke only)."""
 
     blocks: tuple[Block, ...]
@@ -162,14 +162,14 @@ _FIELDS_COMMITTED = (
 )
 _FIELDS_LAPTOP = (Block(("30k",), (K30, K100)), Block(("30k",), (K300,), ("bce",)))
 
-PROFILES: dict[str, dict[str, Plan]] = {
+PROFILES: dict[str, dict[str, SweepPlan]] = {
     "smoke": {
-        "sis": Plan(_smoke("3k"), _SMOKE_2, _SHORT),
-        "gaussian": Plan(_smoke("30k"), _SMOKE_3, _SHORT),
-        "student-t": Plan((Block(("30k",), (256,)),), _SMOKE_3, _SHORT),
+        "sis": SweepPlan(_smoke("3k"), _SMOKE_2, _SHORT),
+        "gaussian": SweepPlan(_smoke("30k"), _SMOKE_3, _SHORT),
+        "student-t": SweepPlan((Block(("30k",), (256,)),), _SMOKE_3, _SHORT),
     },
     "laptop": {
-        "sis": Plan(
+        "sis": SweepPlan(
             (
                 Block(("3k", "10k", "30k", "100k"), (K30,)),
                 Block(("30k", "100k"), (K100,)),
@@ -177,21 +177,21 @@ PROFILES: dict[str, dict[str, Plan]] = {
             ),
             _LAPTOP_2,
         ),
-        "gaussian": Plan(_FIELDS_LAPTOP, _LAPTOP_3),
-        "student-t": Plan(_FIELDS_LAPTOP, _LAPTOP_3),
+        "gaussian": SweepPlan(_FIELDS_LAPTOP, _LAPTOP_3),
+        "student-t": SweepPlan(_FIELDS_LAPTOP, _LAPTOP_3),
     },
     "committed": {
-        "sis": Plan(
+        "sis": SweepPlan(
             (*_paper(_SIS), Block(("30k", "100k"), (K30, K100), seeds=(1, 2)), _OURS),
             _PAPER_2,
         ),
-        "gaussian": Plan(_FIELDS_COMMITTED, _PAPER_3),
-        "student-t": Plan(_FIELDS_COMMITTED, _PAPER_3),
+        "gaussian": SweepPlan(_FIELDS_COMMITTED, _PAPER_3),
+        "student-t": SweepPlan(_FIELDS_COMMITTED, _PAPER_3),
     },
     "paper": {
-        "sis": Plan(_paper(_SIS), _PAPER_2),
-        "gaussian": Plan(_paper(_FIELD), _PAPER_3),
-        "student-t": Plan(_paper(_FIELD), _PAPER_3),
+        "sis": SweepPlan(_paper(_SIS), _PAPER_2),
+        "gaussian": SweepPlan(_paper(_FIELD), _PAPER_3),
+        "student-t": SweepPlan(_paper(_FIELD), _PAPER_3),
     },
 }
 
@@ -203,7 +203,7 @@ def find_case(name: str) -> Case:
     return CASES[name]
 
 
-def find_plan(case: str, profile: str) -> Plan:
+def find_plan(case: str, profile: str) -> SweepPlan:
     """What a profile runs of a case."""
     if profile not in PROFILES:
         raise unknown_name("profile", profile, PROFILES)

@@ -14,7 +14,7 @@ import numpy as np
 from keepscore import etest, ltest
 from keepscore.data import environment
 from keepscore.evaluation import stratified_mean
-from reproduction.cases import OURS, Cell, Plan
+from reproduction.cases import OURS, Cell, SweepPlan
 from reproduction.course import course, epochs_of
 from reproduction.examples import example_data
 from reproduction.inputs import Workspace, example_group, example_surface
@@ -23,14 +23,14 @@ from reproduction.results import EXACT, FORMAT, Result, write_record, write_resu
 MONITORED = 20_000  # test pairs whose BCE is followed through a training
 
 
-def run_cell(cell: Cell, plan: Plan, path: Path) -> Result:
+def run_cell(cell: Cell, plan: SweepPlan, path: Path) -> Result:
     """Train and test one cell; its result is on disk when this returns."""
     from keepscore import ASA, BCE, TrainConfig, train
 
     ours = cell.network == OURS
-    scores: BCE | ASA = ASA.recommended() if ours else ASA()
+    scores: BCE | ASA = ASA() if ours else ASA.paper()
     if ours:
-        config = TrainConfig.recommended(seed=cell.seed, **plan.training)
+        config = TrainConfig(seed=cell.seed, **plan.training)
     else:
         config = TrainConfig.paper(cell.case, seed=cell.seed, **plan.training)
     workspace = Workspace(path, cell.case)
@@ -65,7 +65,7 @@ def run_cell(cell: Cell, plan: Plan, path: Path) -> Result:
     return write_result(path, cell, content)
 
 
-def write_exact(case: str, plan: Plan, path: Path) -> None:
+def write_exact(case: str, plan: SweepPlan, path: Path) -> None:
     """What the exact likelihood says of the test groups and the example: one file a case."""
     workspace = Workspace(path, case)
     workspace.make()

@@ -38,7 +38,7 @@ class Pair:
 
 
 @dataclass(frozen=True)
-class Finding:
+class Judgement:
     """What a case says of a claim."""
 
     measured: str
@@ -52,14 +52,14 @@ class Claim:
 
     key: str
     text: str
-    look: Callable[[list[Result], list[Pair]], Finding]
+    look: Callable[[list[Result], list[Pair]], Judgement]
 
 
-def judge(claim: Claim, results: list[Result]) -> Finding:
+def judge(claim: Claim, results: list[Result]) -> Judgement:
     """The verdict of one case's results on one claim."""
     pairs = pairs_of(results)
     if not pairs:
-        return Finding("not yet run", "not yet run", "none")
+        return Judgement("not yet run", "not yet run", "none")
     return claim.look(results, pairs)
 
 
@@ -108,15 +108,17 @@ def _metrics(pairs: list[Pair], prefix: str) -> list[str]:
     return [m for m in pairs[0].asa.metrics() if m.startswith(prefix)]
 
 
-def _improves(results: list[Result], pairs: list[Pair]) -> Finding:
+def _improves(results: list[Result], pairs: list[Pair]) -> Judgement:
     words = {"bce": "test BCE", "rmse_far": "far differences", "lrt_mse": "LRT error"}
     counts = {words[m]: _better(pairs, m) for m in words}
     parts = [f"{name} in {_share(count, len(pairs))}" for name, count in counts.items()]
     share = float(np.mean([count / len(pairs) for count in counts.values()]))
-    return Finding(f"lower with ASA: {', '.join(parts)} pairs", _by_share(share), _of_pairs(pairs))
+    return Judgement(
+        f"lower with ASA: {', '.join(parts)} pairs", _by_share(share), _of_pairs(pairs)
+    )
 
 
-def _scores(results: list[Result], pairs: list[Pair]) -> Finding:
+def _scores(results: list[Result], pairs: list[Pair]) -> Judgement:
     metrics = _metrics(pairs, "score_mse[")
     parts, ratios = [], []
     for metric in metrics:
@@ -124,14 +126,14 @@ def _scores(results: list[Result], pairs: list[Pair]) -> Finding:
         ratios += [asa < bce for bce, asa in (p.values(metric) for p in pairs)]
         parts.append(f"{metric[len('score_mse[') : -1]} × {ratio:.2f}")
     text = f"squared score error with ASA, median over pairs: {', '.join(parts)}"
-    return Finding(text, _by_share(float(np.mean(ratios))), _of_pairs(pairs))
+    return Judgement(text, _by_share(float(np.mean(ratios))), _of_pairs(pairs))
 
 
-def _worth(results: list[Result], pairs: list[Pair]) -> Finding:
+def _worth(results: list[Result], pairs: list[Pair]) -> Judgement:
     # At the largest N of BCE there is nothing to compare with but that run itself.
     table = [w for w in worth_table(results) if w.found.n < w.found.largest]
     if not table:
-        return Finding("BCE at a larger N is missing", "not yet run", _of_pairs(pairs))
+        return Judgement("BCE at a larger N is missing", "not yet run", _of_pairs(pairs))
     parts, every = [], []
     for metric, words in (("bce", "test BCE"), ("rmse_far", "far differences")):
         found = [w.found for w in table if w.metric == metric]
@@ -145,7 +147,7 @@ def _worth(results: list[Result], pairs: list[Pair]) -> Finding:
     usual = round(float(np.median(every)), 3)
     at_least = {"better": 10.0, "same": MUCH, "partly": 1.5}
     verdict = next((word for word, bound in at_least.items() if usual >= bound), "not seen")
-    return Finding("; ".join(parts), verdict, _cells(of_paper(results)))
+    return Judgement("; ".join(parts), verdict, _cells(of_paper(results)))
 
 
 def _removed(pair: Pair) -> float:
@@ -155,11 +157,11 @@ def _removed(pair: Pair) -> float:
     return (bce - asa) / pair.bce.metric("bce_excess").value
 
 
-def _larger(results: list[Result], pairs: list[Pair]) -> Finding:
+def _larger(results: list[Result], pairs: list[Pair]) -> Judgement:
     order = CASES[pairs[0].asa.cell.case].networks
     sizes = sorted({order.index(p.asa.cell.network) for p in pairs})
     if len(sizes) < 2:
-        return Finding("one network size only", "not yet run", _of_pairs(pairs))
+        return Judgement("one network size only", "not yet run", _of_pairs(pairs))
 
     def gain(place: int) -> float:
         mine = [p for p in pairs if order.index(p.asa.cell.network) == place]
@@ -170,18 +172,18 @@ def _larger(results: list[Result], pairs: list[Pair]) -> Finding:
         f"share of the excess BCE removed by ASA, median: {small:.0%} at {order[sizes[0]]}, "
         f"{large:.0%} at {order[sizes[-1]]}"
     )
-    return Finding(text, "same" if large > small + NOISE else "not seen", _of_pairs(pairs))
+    return Judgement(text, "same" if large > small + NOISE else "not seen", _of_pairs(pairs))
 
 
-def _cost(results: list[Result], pairs: list[Pair]) -> Finding:
+def _cost(results: list[Result], pairs: list[Pair]) -> Judgement:
     ratios = [a / b for b, a in (p.values("seconds_per_step") for p in pairs)]
     low, middle, high = np.quantile(ratios, [0, 0.5, 1])
     text = f"time a batch, ASA over BCE: {low:.2f} to {high:.2f}, median {middle:.2f}"
     verdict = "same" if low < 1.1 else "partly" if low < 1.25 else "not seen"
-    return Finding(text, verdict, _of_pairs(pairs))
+    return Judgement(text, verdict, _of_pairs(pairs))
 
 
-def _cheaper(results: list[Result], pairs: list[Pair]) -> Finding:
+def _cheaper(results: list[Result], pairs: list[Pair]) -> Judgement:
     ratios = []
     for p in pairs:
         c = p.asa.cell
@@ -190,16 +192,16 @@ def _cheaper(results: list[Result], pairs: list[Pair]) -> Finding:
             more = min(larger, key=lambda r: (r.cell.n, r.cell.seed))
             ratios.append(p.asa.metric("seconds_total").value / more.metric("seconds_total").value)
     if not ratios:
-        return Finding("no BCE run at three times the data", "not yet run", _of_pairs(pairs))
+        return Judgement("no BCE run at three times the data", "not yet run", _of_pairs(pairs))
     hits = sum(ratio < 1 for ratio in ratios)
     text = (
         f"training with ASA took less than BCE with 3x or more data in {_share(hits, len(ratios))} "
         f"pairs (median ratio {np.median(ratios):.2f})"
     )
-    return Finding(text, _by_share(hits / len(ratios)), _of_pairs(pairs))
+    return Judgement(text, _by_share(hits / len(ratios)), _of_pairs(pairs))
 
 
-def _coverage(results: list[Result], pairs: list[Pair]) -> Finding:
+def _coverage(results: list[Result], pairs: list[Pair]) -> Judgement:
     under = [
         p
         for p in pairs
@@ -207,7 +209,7 @@ def _coverage(results: list[Result], pairs: list[Pair]) -> Finding:
         < p.bce.metric("coverage_exact").value - 2 * p.bce.metric("coverage").se
     ]
     if not under:
-        return Finding(
+        return Judgement(
             "BCE under-covers nowhere by two standard errors", "not seen", _of_pairs(pairs)
         )
     before, after = (np.mean([p.values("coverage")[k] for p in under]) for k in range(2))
@@ -219,31 +221,31 @@ def _coverage(results: list[Result], pairs: list[Pair]) -> Finding:
     )
     # A coverage that is merely higher is not repaired: .450 to .455 would count.
     verdict = "same" if closed >= 0.5 else "partly" if closed >= 0.2 else "not seen"
-    return Finding(text, verdict, _of_pairs(under))
+    return Judgement(text, verdict, _of_pairs(under))
 
 
-def _volume(results: list[Result], pairs: list[Pair]) -> Finding:
+def _volume(results: list[Result], pairs: list[Pair]) -> Judgement:
     small = [p for p in pairs if p.bce.metric("volume").value < p.bce.metric("volume_exact").value]
     if not small:
-        return Finding("no BCE sets smaller than the exact ones", "not seen", _of_pairs(pairs))
+        return Judgement("no BCE sets smaller than the exact ones", "not seen", _of_pairs(pairs))
     hits = sum(a > b for b, a in (p.values("volume") for p in small))
     text = (
         f"BCE's sets are smaller than the exact ones in {_share(len(small), len(pairs))} pairs; "
         f"ASA's are larger than BCE's in {_share(hits, len(small))} of those"
     )
-    return Finding(text, _by_share(hits / len(small)), _of_pairs(small))
+    return Judgement(text, _by_share(hits / len(small)), _of_pairs(small))
 
 
-def _estimates(results: list[Result], pairs: list[Pair]) -> Finding:
+def _estimates(results: list[Result], pairs: list[Pair]) -> Judgement:
     metrics = _metrics(pairs, "mle_mse[")
     counts = {m[len("mle_mse[") : -1]: _better(pairs, m, slack=1.1) for m in metrics}
     parts = [f"{name} in {_share(count, len(pairs))}" for name, count in counts.items()]
     share = float(np.mean([count / len(pairs) for count in counts.values()]))
     text = f"squared MLE error no more than 10% above BCE's: {', '.join(parts)} pairs"
-    return Finding(text, _by_share(share), _of_pairs(pairs))
+    return Judgement(text, _by_share(share), _of_pairs(pairs))
 
 
-def _null(results: list[Result], pairs: list[Pair]) -> Finding:
+def _null(results: list[Result], pairs: list[Pair]) -> Judgement:
     distances = [
         (p.bce.content["etest"]["null_distance"], p.asa.content["etest"]["null_distance"])
         for p in pairs
@@ -254,7 +256,7 @@ def _null(results: list[Result], pairs: list[Pair]) -> Finding:
         f"largest distance between null distributions, surrogate and exact: median {before:.3f} "
         f"with BCE, {after:.3f} with ASA; closer in {_share(hits, len(pairs))} pairs"
     )
-    return Finding(text, _by_share(hits / len(pairs)), _of_pairs(pairs))
+    return Judgement(text, _by_share(hits / len(pairs)), _of_pairs(pairs))
 
 
 CLAIMS = (

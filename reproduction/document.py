@@ -19,7 +19,7 @@ from keepscore.files import write_atomically
 from reproduction.cases import CASES, OURS
 from reproduction.claims import CLAIMS, judge, of_paper
 from reproduction.results import Result, find, load_exact, load_results, summary_columns
-from reproduction.worth_table import Worth, worth_table
+from reproduction.worth_table import MetricWorth, worth_table
 
 COMPARED = "30k"  # the paper's network beside which ours is shown
 WORTH = (
@@ -111,7 +111,7 @@ def _summary(path: Path, case: str, results: list[Result]) -> Iterator[str]:
         yield "| " + " | ".join(values[k] for values in columns.values()) + " |"
 
 
-def _worth(table: list[Worth]) -> Iterator[str]:
+def _worth(table: list[MetricWorth]) -> Iterator[str]:
     """Two tables, a row a network and N, a column a metric: simulations, and time."""
     if not table:
         return
@@ -149,8 +149,8 @@ def _ours(results: list[Result]) -> Iterator[str]:
         )
     shown = {what: found for what, found in shown.items() if found}
     yield (
-        'What we advise instead (`network="auto"`, `TrainConfig.recommended()`, '
-        "`ASA.recommended()`), means over seeds, with the range where there are several:"
+        'What we advise instead (`network="auto"`, `TrainConfig()`, '
+        "`ASA()`), means over seeds, with the range where there are several:"
     )
     yield ""
     yield "| | " + " | ".join(f"{t} ({len(found)})" for t, found in shown.items()) + " |"

@@ -21,7 +21,7 @@ from keepscore import Dataset, Likelihood, Space, mle, simulate
 from keepscore.evaluation import ETestSet, LTestSet, etest_set, ltest_set
 from keepscore.files import make_folder
 from keepscore.models import Model, build
-from reproduction.cases import Cell, Plan, find_case
+from reproduction.cases import Cell, SweepPlan, find_case
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
@@ -52,7 +52,7 @@ class Workspace:
     def model(self) -> Model:
         return build(find_case(self.case).model)
 
-    def data(self, cell: Cell, plan: Plan, purpose: str, cluster: Any = None) -> Dataset:
+    def data(self, cell: Cell, plan: SweepPlan, purpose: str, cluster: Any = None) -> Dataset:
         """The training or validation set of a cell, shared by all cells of its size and seed."""
         needed = {(c.n, c.seed) for c in plan.cells(cell.case) if c.loss == "asa"}
         scores = purpose == "train" and (cell.n, cell.seed) in needed
@@ -67,7 +67,7 @@ class Workspace:
             cluster=cluster,
         )
 
-    def ltest(self, plan: Plan) -> LTestSet:
+    def ltest(self, plan: SweepPlan) -> LTestSet:
         sizes = plan.evaluation
         return ltest_set(
             self.model(),
@@ -79,7 +79,7 @@ class Workspace:
             self.folder / "ltest",
         )
 
-    def etest(self, plan: Plan) -> ETestSet:
+    def etest(self, plan: SweepPlan) -> ETestSet:
         sizes = plan.evaluation
         return etest_set(
             self.model(),

@@ -15,14 +15,12 @@ from typing import Any
 import numpy as np
 
 from keepscore.errors import MissingError
-from keepscore.evaluation import METRICS, title_of
-from keepscore.evaluation import Estimate as Measured
+from keepscore.evaluation import METRICS, Estimate, title_of
 from keepscore.models import build
-from keepscore.report import (
+from keepscore.reports import (
     EXACT,
     Axis,
     Coverage,
-    Estimate,
     Group,
     Notice,
     ReportContent,
@@ -127,13 +125,13 @@ def _rows(labels: dict[str, Result], exact: dict[str, Any] | None) -> Iterator[S
         if name not in METRICS or name == "coverage":  # coverage has a section of its own
             continue
         known = METRICS[name]
-        values = {label: _estimate(found[metric]) for label, found in every.items()}
+        values = {label: found[metric] for label, found in every.items()}
         perfect = _perfect(name, list(every.values()), exact)
         yield ScoreRow(title_of(metric), known.meaning, values, perfect, known.unit, known.better)
 
 
 def _perfect(
-    name: str, every: list[dict[str, Measured]], exact: dict[str, Any] | None
+    name: str, every: list[dict[str, Estimate]], exact: dict[str, Any] | None
 ) -> Estimate | None:
     """What the exact likelihood scores: its own volume, the least cross-entropy, no error."""
     if name == "volume":
@@ -142,11 +140,11 @@ def _perfect(
         return Estimate(0.0)
     known = [(found["bce"], found["bce_excess"]) for found in every if "bce_excess" in found]
     least = [Estimate(b.value - e.value, math.hypot(b.se, e.se)) for b, e in known]
-    return min(least, key=lambda estimate: estimate.se or 0.0, default=None)
+    return min(least, key=lambda estimate: estimate.se, default=None)
 
 
 def _coverage(labels: dict[str, Result], exact: dict[str, Any] | None) -> tuple[Coverage, ...]:
-    values = {label: _estimate(result.metric("coverage")) for label, result in labels.items()}
+    values = {label: result.metric("coverage") for label, result in labels.items()}
     if exact is not None:
         values[EXACT] = Estimate(exact["coverage"]["value"], exact["coverage"]["se"])
     test = next(iter(labels.values())).content["etest"]
@@ -182,7 +180,3 @@ def _surfaces(case: Case, chosen: list[Result], exact: dict[str, Any] | None) ->
     ]
     group = "example group" + (f" ({', '.join(held)})" if held else "")
     return Surfaces(tuple(axes), (Group(group, surfaces, tuple(grid["truth"])),))
-
-
-def _estimate(measured: Measured) -> Estimate:
-    return Estimate(float(measured.value), float(measured.se) if measured.se > 0 else None)

@@ -10,7 +10,7 @@ import typer
 
 from keepscore.errors import MissingError
 from keepscore.files import make_folder
-from keepscore.report import write
+from keepscore.reports import write
 from reproduction.__main__ import run
 from reproduction.page import cases_in, reproduction_content
 

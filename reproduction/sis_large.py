@@ -36,7 +36,7 @@ from numpy.typing import NDArray
 
 from keepscore import Dataset, simulate
 from keepscore.errors import KeepscoreWarning, MismatchError, unknown_name
-from keepscore.evaluation import Estimate, mean, root_mean_square, stratified_mean
+from keepscore.evaluation import Estimate, mean, pair_losses, root_mean_square, stratified_mean
 from keepscore.files import make_folder, read_json
 from keepscore.inference import Calibration, calibrate, confidence_set, local_coverage
 from keepscore.models import SIS, contact_network
@@ -140,9 +140,9 @@ def run_training(training: str, plan: LargePlan, folder: Path) -> dict[str, Any]
         data,
         held,
         network=graph_network(model, plan.network),
-        loss=ASA() if loss == "asa" else BCE(),
+        loss=ASA.paper() if loss == "asa" else BCE(),
         # The network is the same for all automorphisms of the graph: nothing to augment.
-        config=TrainConfig.recommended(symmetries=False, seed=plan.seed, **_epochs(plan)),
+        config=TrainConfig(symmetries=False, seed=plan.seed, **_epochs(plan)),
         path=work / training,
     )
     found = course(surrogate.history)
@@ -221,7 +221,7 @@ def _pair_losses(surrogate: Any, model: SIS, plan: LargePlan, work: Path) -> NDA
     theta, x, joint = fresh.rows(np.arange(len(fresh)))
     own = surrogate.log_ratio(theta, x)
     other = surrogate.log_ratio(np.roll(theta, 1, axis=0), x)
-    bce = 0.5 * (np.logaddexp(0.0, -own) + np.logaddexp(0.0, other))
+    bce = pair_losses(own, other)
     error = (surrogate.score(theta, x) - joint) ** 2
     return np.column_stack([bce, error])
 
@@ -229,7 +229,13 @@ def _pair_losses(surrogate: Any, model: SIS, plan: LargePlan, work: Path) -> NDA
 def _inference(surrogate: Any, model: SIS, plan: LargePlan) -> dict[str, Any]:
     """Coverage, volumes and estimation error on fresh groups over a grid of the test box."""
     calibration = calibrate(
-        surrogate, model, group_size=plan.size, n=plan.calibration, level=LEVEL, seed=TEST_SEED
+        surrogate,
+        model,
+        group_size=plan.size,
+        n=plan.calibration,
+        level=LEVEL,
+        seed=TEST_SEED,
+        intervals=False,
     )
     grid = model.space.grid(plan.points, "test")
     covered = local_coverage(
@@ -260,9 +266,7 @@ def _sets(
         # Hundreds of sets: some reach the boundary of the box, which is no news here.
         warnings.filterwarnings("ignore", category=KeepscoreWarning)
         wilks = confidence_set(like, LEVEL)
-        calibrated = confidence_set(
-            like, LEVEL, method="calibrated", calibration=calibration, maximum=wilks.maximum
-        )
+        calibrated = confidence_set(like, LEVEL, method="calibrated", calibration=calibration)
         volumes = {"wilks": wilks.volume, "calibrated": calibrated.volume}
     found = {
         f"volume, {method}": stratified_mean(np.asarray(v).reshape(len(grid), groups))

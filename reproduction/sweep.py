@@ -14,8 +14,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from keepscore.errors import MissingError
-from reproduction.cases import Cell, Plan, find_cases, find_plan
+from keepscore.data import dask_client
+from reproduction.cases import Cell, SweepPlan, find_cases, find_plan
 from reproduction.cell import run_cell, write_exact
 from reproduction.inputs import Workspace
 from reproduction.results import (
@@ -56,7 +56,7 @@ def reproduce(
     return results
 
 
-def missing_cells(case: str, plan: Plan, path: Path) -> list[Cell]:
+def missing_cells(case: str, plan: SweepPlan, path: Path) -> list[Cell]:
     """The cells of a plan that have no result yet; one computed otherwise is an error."""
     missing = []
     for cell in plan.cells(case):
@@ -72,7 +72,7 @@ def missing_cells(case: str, plan: Plan, path: Path) -> list[Cell]:
 Run = Callable[[Callable[..., Any], list[tuple[Any, ...]]], Iterator[Any]]
 
 
-def _run_case(case: str, plan: Plan, path: Path, run: Run, report: Report) -> None:
+def _run_case(case: str, plan: SweepPlan, path: Path, run: Run, report: Report) -> None:
     every, missing = plan.cells(case), missing_cells(case, plan, path)
     report(f"{case}: {len(every)} cells, {len(every) - len(missing)} of them done already")
     Workspace(path, case).make()
@@ -88,7 +88,7 @@ def _run_case(case: str, plan: Plan, path: Path, run: Run, report: Report) -> No
         report(_progress(result, done, len(every), time.perf_counter() - started))
 
 
-def _prepare(cell: Cell, plan: Plan, path: Path) -> None:
+def _prepare(cell: Cell, plan: SweepPlan, path: Path) -> None:
     """The data sets of a cell, for it and for all cells of its size and seed."""
     workspace = Workspace(path, cell.case)
     for purpose in ("train", "validation"):
@@ -109,25 +109,15 @@ def _runner(cluster: Any) -> Iterator[Run]:
     if cluster is None:
         yield lambda function, calls: (function(*call) for call in calls)
         return
-    try:
-        from distributed import Client, as_completed
-    except ImportError as error:
-        raise MissingError("cluster= needs Dask: pip install distributed.") from error
-    try:
-        client = Client(cluster, timeout=10) if isinstance(cluster, str) else cluster
-    except (OSError, ValueError) as error:
-        raise MissingError(f"No Dask cluster answers at {cluster}: {error}") from error
+    with dask_client(cluster) as client:
+        from distributed import as_completed
 
-    def run(function: Callable[..., Any], calls: list[tuple[Any, ...]]) -> Iterator[Any]:
-        futures = [client.submit(function, *call, pure=False) for call in calls]
-        try:
-            for future in as_completed(futures):
-                yield future.result()
-        finally:
-            client.cancel(futures)
+        def run(function: Callable[..., Any], calls: list[tuple[Any, ...]]) -> Iterator[Any]:
+            futures = [client.submit(function, *call, pure=False) for call in calls]
+            try:
+                for future in as_completed(futures):
+                    yield future.result()
+            finally:
+                client.cancel(futures)
 
-    try:
         yield run
-    finally:
-        if isinstance(cluster, str):
-            client.close()

@@ -77,6 +77,6 @@ def _milliseconds(case: str, data: Dataset, network: str, loss: str) -> float:
 
     config = TrainConfig.paper(case, min_epochs=3, max_epochs=3, learning_rate=1e-6)
     small = data.take(BATCH)
-    how = ASA() if loss == "asa" else BCE()
+    how = ASA.paper() if loss == "asa" else BCE()
     history = train(data, small, network, how, config, progress=False).history
     return statistics.mean([r["ms_per_step"] for r in history if r["event"] == "epoch"][1:])

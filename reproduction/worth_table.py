@@ -17,7 +17,7 @@ LINEAR = ("bce",)  # has no natural zero: interpolated as it is
 
 
 @dataclass(frozen=True)
-class Worth:
+class MetricWorth:
     """One equivalence and what it is of."""
 
     network: str
@@ -26,7 +26,7 @@ class Worth:
     found: Equivalence
 
 
-def worth_table(results: list[Result]) -> list[Worth]:
+def worth_table(results: list[Result]) -> list[MetricWorth]:
     """All equivalences that can be had: networks with BCE at two N or more, and ASA at some."""
     table = []
     networks = list(dict.fromkeys(r.cell.network for r in results))
@@ -38,7 +38,7 @@ def worth_table(results: list[Result]) -> list[Worth]:
         for n in sorted({r.cell.n for r in find(results, network=network, loss="asa")}):
             asa = find(results, network=network, loss="asa", n=n)
             for metric, label in _labelled(asa[0]):
-                table.append(Worth(network, metric, label, _one(bce, sizes, asa, metric)))
+                table.append(MetricWorth(network, metric, label, _one(bce, sizes, asa, metric)))
     return table
 
 

@@ -28,7 +28,7 @@ def start(settings: dict[str, Any]) -> Round:
     data, observed = epidemics(settings["n"])
     paper = short_config(settings["our_epochs"])
     surrogate = ks.train(data, network="30k", loss=ks.BCE(), config=paper)
-    recipe = ks.TrainConfig.recommended(min_epochs=settings["our_epochs"])
+    recipe = ks.TrainConfig(min_epochs=settings["our_epochs"])
     default = ks.train(data, config=recipe)
     theta = grid(settings["side"])
 

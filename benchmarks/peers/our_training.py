@@ -36,7 +36,7 @@ def start(settings: dict[str, Any]) -> Round:
     family, steps = settings["family"], settings["steps"]
     theta, x, score = synthetic(family, steps * BATCH)
     n, d = theta.shape
-    loss = ASA() if settings["loss"] == "ASA" else BCE()
+    loss = ASA.paper() if settings["loss"] == "ASA" else BCE()
     network = resolve(settings["size"], x.shape[1:], d, STRUCTURE[family], jax.random.key(0))
     weights, rest = split(network)
     optimizer = adam(LEARNING_RATE, WEIGHT_DECAY)

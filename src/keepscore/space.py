@@ -190,24 +190,11 @@ class Space:
         low, high = self.box(region)
         return low + (high - low) * rng.random((n, self.d))
 
-    def stratified(self, n: int, rng: np.random.Generator, region: Region = "train") -> Floats:
-        """The paper's design: ceil(n^(1/d)) cells a side, one draw in each, n of them at random."""
-        n = require_count(n, "n", minimum=0)
-        if n == 0:
-            return np.empty((0, self.d))
-        side = cells_per_side(n, self.d)
-        # Choosing cells by number and only then drawing in them never builds all side^d cells.
-        chosen = rng.permutation(rng.choice(side**self.d, size=n, replace=False))
-        corners = np.stack(np.unravel_index(chosen, (side,) * self.d), axis=1)
-        low, high = self.box(region)
-        return low + (high - low) * (corners + rng.random((n, self.d))) / side
-
     def grid(self, shape: int | Sequence[int], region: Region = "base") -> Floats:
         """An even grid, bounds included: (prod(shape), d), last parameter varying fastest."""
         counts = as_counts(shape, self.d, "points per side of a grid", minimum=2)
         low, high = self.box(region)
-        axes = [np.linspace(low[k], high[k], counts[k]) for k in range(self.d)]
-        return np.stack([a.ravel() for a in np.meshgrid(*axes, indexing="ij")], axis=1)
+        return tensor_grid([np.linspace(low[k], high[k], counts[k]) for k in range(self.d)])
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data for JSON; `from_dict` turns it back."""
@@ -229,6 +216,11 @@ class Space:
                 f"got shape {array.shape}."
             )
         return array
+
+
+def tensor_grid(axes: Sequence[Floats]) -> Floats:
+    """Every combination of the values along each axis: (m_1 ... m_d, d), last axis fastest."""
+    return np.stack([a.ravel() for a in np.meshgrid(*axes, indexing="ij")], axis=1)
 
 
 def cells_per_side(n: int, d: int) -> int:

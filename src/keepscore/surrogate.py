@@ -25,7 +25,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import jax
 import jax.numpy as jnp
@@ -37,6 +37,7 @@ from keepscore import networks
 from keepscore.checks import Floats, as_data, as_theta, require_pairs
 from keepscore.errors import (
     DomainError,
+    DtypeError,
     FormatError,
     KeepscoreError,
     KeepscoreWarning,
@@ -74,6 +75,13 @@ PATIENCE = 30.0  # seconds to wait for another writer: a save takes far less
 FARTHEST = 1e6  # standard deviations of the training data: beyond, an answer is noise
 RETRIES = 10  # of a load that meets a save
 INTERPOLATION = 1e-3  # of a log-likelihood: half of what it moves a likelihood-ratio statistic
+
+
+@runtime_checkable
+class PlainData(Protocol):
+    """Something that knows itself as plain data for JSON, as a calibration does."""
+
+    def to_dict(self) -> dict[str, Any]: ...
 
 
 @dataclass(frozen=True, eq=False)
@@ -162,9 +170,19 @@ class Surrogate:
             calibration=self.calibration,
         )  # fmt: skip
 
-    def with_calibration(self, calibration: Mapping[str, Any] | None) -> Surrogate:
-        """The same surrogate carrying the plain data of a calibration (`ks.calibrate`)."""
-        return replace(self, calibration=None if calibration is None else dict(calibration))
+    def with_calibration(self, calibration: PlainData | None) -> Surrogate:
+        """The same surrogate carrying a calibration (from `ks.calibrate`), or none.
+
+        It is kept as plain data, which `save` writes, and goes along with every `given`.
+        """
+        if calibration is None:
+            return replace(self, calibration=None)
+        if not isinstance(calibration, PlainData):
+            raise DtypeError(
+                f"calibration must be what ks.calibrate returns, or None; got "
+                f"{type(calibration).__name__}."
+            )
+        return replace(self, calibration=calibration.to_dict())
 
     def to_sbi(self, xs: ArrayLike | None = None, *, prior: Any = None) -> Any:
         """A potential for sbi's MCMC posteriors and diagnostics, with gradient; needs sbi.

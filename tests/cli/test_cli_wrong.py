@@ -137,7 +137,7 @@ WRONG = {
     "training into a file": (("train", "data", "-o", "file"), "Cannot create"),
     "unknown loss": ((*TRAIN, "--loss", "ase"), "Did you mean 'asa'"),
     "unknown network": ((*TRAIN, "--network", "30m"), "30m"),
-    "unknown preset": ((*TRAIN, "--preset", "recomended"), "Did you mean 'recommended'"),
+    "unknown preset": ((*TRAIN, "--preset", "gausian"), "Did you mean 'gaussian'"),
     "a negative rate": ((*TRAIN, "--learning-rate", -1), "positive"),
     "no epochs": ((*TRAIN, "--max-epochs", 0), "max_epochs"),
     "no members": ((*TRAIN, "--members", 0), "members"),

@@ -13,7 +13,7 @@ from keepscore.cli.compare import comparison
 from keepscore.cli.demo import ADVISED
 from keepscore.evaluation.estimate import Estimate
 from keepscore.evaluation.scorecard import SIZES, Row, Size
-from keepscore.report import EXACT, ReportContent
+from keepscore.reports import EXACT, ReportContent
 
 METHODS = ["BCE", "ASA", ADVISED]
 pytestmark = pytest.mark.timeout(900)  # one fixture holds the whole demo; machines may be busy
@@ -61,7 +61,7 @@ def test_the_advised_surrogate_is_what_train_gives_by_default(demo):
     assert bce["training"]["network"] == asa["training"]["network"]
     assert bce["training"]["config"] == asa["training"]["config"]
     assert advised["training"]["network"]["family"] == "graph"  # what "auto" is for SIS
-    recipe = ks.TrainConfig.recommended().to_dict()
+    recipe = ks.TrainConfig().to_dict()
     assert {k: recipe[k] for k in advised["training"]["config"]} == advised["training"]["config"]
 
 

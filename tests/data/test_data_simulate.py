@@ -378,7 +378,7 @@ def worker_state(index):
     ],
 )
 def test_wrong_arguments_are_typed_errors(change, error, monkeypatch):
-    monkeypatch.setattr(simulate_file.workers, "CONNECT_SECONDS", 0.5)
+    monkeypatch.setattr("keepscore.data.cluster.CONNECT_SECONDS", 0.5)
     with pytest.raises(error):
         ks.simulate(**{"model": GaussianToy(), "n": 100, **change})
 

@@ -8,6 +8,7 @@ import pickle
 import shutil
 import subprocess
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -25,9 +26,11 @@ from keepscore.errors import (
     KeepscoreWarning,
     MismatchError,
     MissingError,
+    ShapeError,
     StorageError,
 )
 from keepscore.files import read_sealed, write_sealed
+from keepscore.models import SIS
 from keepscore.models.base import Symmetry
 
 
@@ -219,6 +222,37 @@ class Malicious:
 
     def __reduce__(self):
         return os.mkdir, (self.mark,)
+
+
+class OwnEpidemic:
+    """A user's own model of people on a graph: SIS under another name, not in the registry."""
+
+    name = "own-epidemic"
+
+    def __init__(self, weights):
+        self._inner = SIS(weights=weights, times=range(4))
+
+    def settings(self):
+        return {}
+
+    def __getattr__(self, name):
+        return getattr(self.__dict__["_inner"], name)
+
+
+@pytest.mark.parametrize("own", [False, True])
+def test_the_graph_travels_with_the_data(tmp_path, own):
+    weights = np.array([[0, 1, 0.25], [1, 0, 0], [0, 2, 0]])
+    model = OwnEpidemic(weights) if own else SIS(weights=weights, times=range(4))
+    in_memory = ks.simulate(model, 70, jobs=1)
+    on_disk = ks.simulate(model, 70, path=tmp_path / "set", jobs=1)
+    for data in (in_memory, on_disk, on_disk.take(5), ks.open_dataset(tmp_path / "set")):
+        np.testing.assert_array_equal(data.contacts, weights)
+        assert not data.contacts.flags.writeable
+    content = json.loads((tmp_path / "set" / "plan.json").read_text())
+    assert ("contacts" in content["plan"]) == own  # the built-in one tells it in its settings
+    assert ks.simulate(GaussianToy(4), 70, jobs=1).contacts is None
+    with pytest.raises(ShapeError, match="contacts of 2 people"):
+        replace(in_memory, contacts=np.eye(2))
 
 
 @pytest.mark.parametrize("how", ["object array", "bare pickle"])

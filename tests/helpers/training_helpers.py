@@ -14,6 +14,7 @@ import numpy as np
 from toys import GaussianToy
 
 from keepscore.data.dataset import Dataset
+from keepscore.data.design import thetas
 from keepscore.space import Parameter, Space
 from keepscore.training import TrainConfig
 
@@ -33,7 +34,7 @@ SHORT = TrainConfig(batch_size=32, min_epochs=2, max_epochs=2, patience=1)
 
 def toy_data(n: int = 400, seed: int = 0, m: int = 4) -> Dataset:
     model, rng = GaussianToy(m), np.random.default_rng(seed)
-    theta = model.space.stratified(n, rng)
+    theta = thetas(model.space, n, seed, "train", 0, range(n))
     x, score = model.simulate_with_score(theta, rng)
     return Dataset(theta, x, score, model.space, "exact", provenance={"model": {"name": "toy"}})
 

@@ -2,6 +2,7 @@
 
 import copy
 import json
+import warnings
 from contextlib import nullcontext
 from dataclasses import replace
 from types import SimpleNamespace
@@ -63,7 +64,9 @@ def allowed(calibration, g=3000, level=0.95):
 def test_wilks_under_covers_and_calibrated_sets_cover(kind, sharp):
     source = kind(FastToy(), 2.0)
     calibration = (
-        sharp if kind is Sharpened else ks.calibrate(source, FastToy(), group_size=5, n=3000)
+        sharp
+        if kind is Sharpened
+        else ks.calibrate(source, FastToy(), group_size=5, n=3000, intervals=False)
     )
     wilks, calibrated = fresh_coverage(source, calibration)
     se = allowed(calibration)
@@ -86,12 +89,61 @@ def test_every_level_and_p_values_agree(sharp):
 
 def test_the_null_of_an_exact_likelihood_is_near_chi_square():
     # Groups of 50: Lambda is close to chi-square away from the edges of the box.
-    calibration = ks.calibrate(FastToy(), FastToy(), group_size=50, n=3000, seed=5)
+    calibration = ks.calibrate(FastToy(), FastToy(), group_size=50, n=3000, seed=5, intervals=False)
     inner = FastToy().space.grid(5, "test")
     for level in (0.5, 0.9, 0.95):
         ratio = calibration.critical(inner, level) / stats.chi2.ppf(level, 2)
         assert np.abs(ratio - 1).max() < 0.25, level
     assert "held-out" in str(calibration)
+
+
+def test_calibrated_intervals_are_profiles_that_cover(sharp):
+    """2,000 groups, twice too sharp a likelihood. Bounds at 4 standard errors (false alarms below
+    1e-4; a coverage off by .03 is seen); Wilks' intervals are the control that must fail."""
+    source = Sharpened(FastToy(), 2.0)
+    _, theta, x = toy_groups(2000, n=5, seed=97, region="test")
+    like = source.given(x)
+    se = allowed(sharp, 2000)
+    calibrated = ks.confidence_set(like, calibration=sharp).intervals
+    wilks = ks.confidence_set(like).intervals
+    assert (calibrated.kind, calibrated.method) == ("profile", "calibrated")
+
+    def coverage(found):
+        inside = (found.working[..., 0] <= theta) & (theta <= found.working[..., 1])
+        return inside.mean(axis=0)
+
+    assert (np.abs(coverage(calibrated) - 0.95) < 4 * se).all()
+    assert (coverage(wilks) < 0.95 - 4 * se).all()
+    # They agree with the calibrated test of that parameter alone.
+    for k, name in enumerate(("mean", "sd")):
+        test = ks.lrt(like, theta[:, [k]], parameters=[name], calibration=sharp)
+        inside = (calibrated.working[:, k, 0] <= theta[:, k]) & (
+            theta[:, k] <= calibrated.working[:, k, 1]
+        )
+        assert (inside == (test.calibrated_p_value > 0.05)).mean() > 0.998
+    # A calibration without profiles projects the joint set, and says so.
+    joint = ks.confidence_set(like[:5], calibration=replace(sharp, profiles={}))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        projected = joint.intervals
+    assert projected.kind == "projection"
+    assert (np.ptp(projected.working, axis=2) > np.ptp(calibrated.working[:5], axis=2)).all()
+
+
+def test_damaged_profiles_are_refused(sharp):
+    content = sharp.to_dict()
+    mean = content["profiles"]["mean"]
+    for wrong in (
+        {"mean": {**mean, "profiles": {"sd": mean}}},
+        {"sd": mean},
+        {"mean": {**mean, "group_size": 7}},
+        {"mean": 3},
+        [mean],
+    ):
+        with pytest.raises(FormatError):
+            Calibration.from_dict({**content, "profiles": wrong})
+    old = {key: value for key, value in content.items() if key != "profiles"}
+    assert Calibration.from_dict(old).profiles == {}
 
 
 def test_stored_as_plain_data(sharp):
@@ -102,6 +154,10 @@ def test_stored_as_plain_data(sharp):
     statistic = np.linspace(0, 60, len(theta))
     np.testing.assert_array_equal(back.p_value(statistic, theta), sharp.p_value(statistic, theta))
     assert back.check == sharp.check
+    assert back.profiles.keys() == sharp.profiles.keys() == {"mean", "sd"}
+    np.testing.assert_array_equal(
+        back.profiles["sd"].critical(theta, 0.9), sharp.profiles["sd"].critical(theta, 0.9)
+    )
 
 
 def test_one_saved_with_the_likelihood_is_used_where_it_applies(sharp):
@@ -110,7 +166,10 @@ def test_one_saved_with_the_likelihood_is_used_where_it_applies(sharp):
     like = replace(source.given(x), calibration=sharp.to_dict())
     assert ks.confidence_set(like, method="calibrated").calibration.group_size == 5
     assert ks.lrt(like, theta).calibrated_p_value is not None
-    assert ks.lrt(like, theta[:, :1], parameters=["mean"]).calibrated_p_value is None
+    # Its profiles serve tests of one parameter; without them there is nothing to use.
+    assert ks.lrt(like, theta[:, :1], parameters=["mean"]).calibrated_p_value is not None
+    bare = replace(like, calibration=replace(sharp, profiles={}).to_dict())
+    assert ks.lrt(bare, theta[:, :1], parameters=["mean"]).calibrated_p_value is None
     _, _, other = toy_groups(4, n=6, seed=7)
     wrong_size = replace(source.given(other), calibration=sharp.to_dict())
     assert ks.lrt(wrong_size, theta).calibrated_p_value is None
@@ -160,7 +219,9 @@ def test_quantiles_rise_and_survival_inverts():
 
 def test_projection_intervals_hold_the_joint_set(sharp):
     _, _, x = toy_groups(3, n=5, seed=8, theta=[0.0, -0.1])
-    cs = ks.confidence_set(Sharpened(FastToy(), 2.0).given(x), calibration=sharp)
+    cs = ks.confidence_set(
+        Sharpened(FastToy(), 2.0).given(x), calibration=replace(sharp, profiles={})
+    )
     with pytest.warns(ks.KeepscoreWarning) if _cut(cs) else nullcontext():
         intervals = cs.intervals
     assert intervals.kind == "projection"

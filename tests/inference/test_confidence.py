@@ -13,7 +13,6 @@ from keepscore.errors import (
     ShapeError,
     UnknownNameError,
 )
-from keepscore.inference import select
 
 pytestmark = pytest.mark.filterwarnings("ignore::keepscore.errors.KeepscoreWarning")
 FALSE_ALARM = 1e-6
@@ -61,7 +60,7 @@ def test_membership_is_the_test():
     np.testing.assert_array_equal(cs.contains(grid[40]), verdict[:, 40])
     np.testing.assert_array_equal(cs.covers(np.tile(grid[40], (6, 1))), verdict[:, 40])
     assert not cs.contains([5.0, 0.0]).any()  # outside the box
-    one = ks.confidence_set(select(like, 2), level=0.9)
+    one = ks.confidence_set(like.select(2), level=0.9)
     assert one.contains(grid[40]) in (True, False)
     assert one.mask((5, 4)).shape == (5, 4)
     assert "90%" in str(one)

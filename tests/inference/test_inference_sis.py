@@ -68,9 +68,7 @@ def test_a_poor_surrogate_under_covers_until_calibrated():
     rng = np.random.default_rng(43)
     theta = model.space.uniform(fresh, rng)
     x = model.simulate(np.repeat(theta, n, axis=0), rng)
-    like = surrogate.with_calibration(calibration.to_dict()).given(
-        x.reshape(fresh, n, *model.x_shape)
-    )
+    like = surrogate.with_calibration(calibration).given(x.reshape(fresh, n, *model.x_shape))
     wilks = ks.confidence_set(like).covers(theta).mean()
     calibrated = ks.confidence_set(like, method="calibrated").covers(theta).mean()
     # Of the fresh groups, and of the 4,000 held-out ones that set the critical value.

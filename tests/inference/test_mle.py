@@ -17,7 +17,6 @@ from keepscore.errors import (
     ShapeError,
     UnknownNameError,
 )
-from keepscore.inference import select
 from keepscore.inference.bfgs import _direction
 
 
@@ -72,7 +71,7 @@ def test_no_worse_than_a_fine_grid_and_agrees_with_scipy():
     assert (np.abs(result.estimate - best) <= 0.51 * step + 2e-3).all()
     low, high = toy.space.box()
     for i in range(4):
-        one = select(like, i)
+        one = like.select(i)
         found = optimize.minimize(
             lambda t, one=one: -one(t),
             [0.0, 0.0],
@@ -252,18 +251,18 @@ def test_select_groups():
     toy, _, x = toy_groups(9, seed=5)
     like = toy.given(x)
     theta = toy.space.grid(3)
-    np.testing.assert_array_equal(select(like, 4)(theta), like(theta)[4])
-    np.testing.assert_array_equal(select(like, [2, 7])(theta), like(theta)[[2, 7]])
-    np.testing.assert_array_equal(select(like, slice(1, 9))(theta), like(theta)[1:])
-    assert select(like, -1).single
+    np.testing.assert_array_equal(like.select(4)(theta), like(theta)[4])
+    np.testing.assert_array_equal(like.select([2, 7])(theta), like(theta)[[2, 7]])
+    np.testing.assert_array_equal(like.select(slice(1, 9))(theta), like(theta)[1:])
+    assert like.select(-1).single
     np.testing.assert_allclose(
-        select(like, [2, 7]).gradient(theta[0]), like.gradient(theta[0])[[2, 7]]
+        like.select([2, 7]).gradient(theta[0]), like.gradient(theta[0])[[2, 7]]
     )
     for bad in (9, -10, [3, 30], []):
         with pytest.raises(DomainError):
-            select(like, bad)
+            like.select(bad)
     with pytest.raises(ShapeError):
-        select(like, [[1, 2]])
+        like.select([[1, 2]])
 
 
 @pytest.mark.parametrize(

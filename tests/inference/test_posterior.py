@@ -10,7 +10,6 @@ from likelihoods import FastToy, toy_groups
 import keepscore as ks
 from keepscore.errors import DomainError, DtypeError, KeepscoreWarning
 from keepscore.inference import draws as draws_file
-from keepscore.inference import select
 from keepscore.inference.draws import as_arviz, chain_quality, effective_sizes
 from keepscore.inference.maximise import maximise
 from keepscore.inference.nuts import LARGEST_DEPTH, Settings, _programs, sample
@@ -168,7 +167,7 @@ def test_chains_of_many_groups_are_those_groups_posteriors():
     ):
         theta, _ = sample(like, None, found, group, 1, Settings(draws=400, warmup=200))
         for i in (0, 2):
-            mean, sd = by_grid(select(plain, i))
+            mean, sd = by_grid(plain.select(i))
             own = theta[group == i].reshape(-1, 2)
             other = theta[group != i].reshape(-1, 2)
             # 800 draws, worth at least 200: five standard errors are 0.35 sd.
@@ -178,7 +177,7 @@ def test_chains_of_many_groups_are_those_groups_posteriors():
 
 def test_bad_input():
     toy, _, x = toy_groups(2, seed=34)
-    with pytest.raises(DomainError, match="select"):
+    with pytest.raises(DomainError, match="Take one"):
         ks.posterior(toy.given(x))
     one = toy.given(x[0])
     with pytest.raises(DtypeError, match="prior"):
@@ -206,7 +205,7 @@ def test_a_second_data_set_is_not_compiled_anew(kind):
     whole = source.given(x)
     drawn = []
     for i in range(3):
-        like = select(whole, i) if kind == "one of several groups" else source.given(x[i])
+        like = whole.select(i) if kind == "one of several groups" else source.given(x[i])
         found = maximise(like)
         settings = Settings(draws=20, warmup=30)
         before = _programs.cache_info().misses

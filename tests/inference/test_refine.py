@@ -17,7 +17,6 @@ from keepscore.errors import (
     MissingError,
     NonFiniteError,
 )
-from keepscore.inference.likelihood import select
 from keepscore.likelihood import Traced
 
 
@@ -73,7 +72,7 @@ def true_error(refined, exact, group, level=0.95, n=300):
     """Standard deviation of refined minus exact over the exact set."""
     from scipy import stats
 
-    one = select(exact, group)
+    one = exact.select(group)
     top = ks.mle(one)
     spread = np.linalg.cholesky(np.linalg.inv(top.information))
     rng = np.random.default_rng(0)
@@ -81,7 +80,7 @@ def true_error(refined, exact, group, level=0.95, n=300):
     steps = rng.standard_normal((n, one.space.d))
     steps *= (rng.random((n, 1)) ** (1 / one.space.d)) / np.linalg.norm(steps, axis=1)[:, None]
     theta = np.clip(top.estimate + np.sqrt(cut) * steps @ spread.T, *one.space.box())
-    difference = select(refined, group)(theta) - one(theta)
+    difference = refined.select(group)(theta) - one(theta)
     return float(difference.std())
 
 

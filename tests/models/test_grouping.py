@@ -8,7 +8,6 @@ from training_helpers import Tiny
 
 import keepscore as ks
 from keepscore.errors import DtypeError, ShapeError
-from keepscore.inference import select
 from keepscore.surrogate import Surrogate
 
 
@@ -86,5 +85,5 @@ def test_results_say_what_was_fitted():
         theta0 = [0.0, 0.0]
         for result in (ks.mle(like), ks.lrt(like, theta0), answer, answer.intervals):
             assert words in str(result), type(result)
-    assert "one theta for all 48" not in str(ks.mle(select(model.given(x, each=True), 3)))
+    assert "one theta for all 48" not in str(ks.mle(model.given(x, each=True)[3]))
     assert "surrogate" in str(untrained().given(x))

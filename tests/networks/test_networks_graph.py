@@ -173,7 +173,7 @@ def test_auto_takes_it_for_data_of_people_on_a_graph():
     by_name = ks.train(data, network="graph-3k", config=short)
     assert by_name.network.network.levels == SIZES["3k"]["levels"]
     # Nothing known of the model: a chain like any other.
-    unknown = replace(data, provenance={})
+    unknown = replace(data, contacts=None)
     assert isinstance(ks.train(unknown, config=short).network.network, networks.MarkovNetwork)
     # Times apart by different steps: no chain with one transition law.
     uneven = SIS(weights=weights(nodes=5), times=(0, 1, 3, 4))

@@ -48,7 +48,7 @@ SMALLER = {
     "large_graphs": {
         "64, seed": "12, seed",
         "30_000": "400",
-        "recommended(": "recommended(min_epochs=2, ",
+        "TrainConfig(": "TrainConfig(min_epochs=2, ",
     },
 }
 
@@ -71,7 +71,6 @@ def test_the_code_of_the_how_tos_runs(page, tmp_path, monkeypatch, capsys):
     names = {"ks": ks, "model": model, "data": data, "config": config}
     if page != "networks":
         names["surrogate"] = ks.train(data, None, Tiny, None, config)
-    monkeypatch.setattr(ks.TrainConfig, "recommended", lambda **changes: ks.TrainConfig(**changes))
     (block,) = code_of(f"docs/howto/{page}.md")
     for large, small in SMALLER[page].items():
         assert large in block

@@ -4,8 +4,6 @@ import json
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from keepscore.errors import DomainError, FormatError, ShapeError, UnknownNameError
 from keepscore.space import Parameter, Space, cells_per_side
@@ -47,19 +45,6 @@ def test_names(space):
     assert space.index("nu") == 1
     with pytest.raises(UnknownNameError, match="'rate'"):
         space.index("rat")
-
-
-@settings(max_examples=40, deadline=None)
-@given(n=st.integers(1, 700), d=st.integers(1, 3))
-def test_stratified_design_has_one_draw_a_cell(n, d):
-    space = Space([Parameter(f"p{k}", -1, 2, "identity") for k in range(d)])
-    theta = space.stratified(n, np.random.default_rng(n))
-    low, high = space.box("train")
-    side = cells_per_side(n, d)
-    cells = np.floor((theta - low) / (high - low) * side).astype(int)
-    assert theta.shape == (n, d)
-    assert space.contains(theta, "train").all()
-    assert len(np.unique(cells, axis=0)) == n
 
 
 @pytest.mark.parametrize(
@@ -117,5 +102,4 @@ def test_refusals(space):
 
 def test_empty_designs(space):
     rng = np.random.default_rng(0)
-    assert space.stratified(0, rng).shape == (0, 3)
     assert space.uniform(0, rng).shape == (0, 3)

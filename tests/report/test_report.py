@@ -25,22 +25,19 @@ from toys import GaussianToy
 
 import keepscore as ks
 from keepscore.errors import DomainError, FormatError, MismatchError, ShapeError, StorageError
-from keepscore.evaluation.estimate import Estimate as Measured
+from keepscore.evaluation import Epoch, Estimate, Run
 from keepscore.evaluation.etest import ETest, Inferences
 from keepscore.evaluation.ltest import LTest
 from keepscore.evaluation.scorecard import Scorecard
-from keepscore.report import (
+from keepscore.reports import (
     Axis,
     Coverage,
-    Epoch,
-    Estimate,
     Example,
     Group,
     Interval,
     Notice,
     PosteriorRow,
     ReportContent,
-    Run,
     ScoreRow,
     Surface,
     Surfaces,
@@ -53,11 +50,11 @@ from keepscore.report import (
     warnings_for,
     write,
 )
-from keepscore.report.codec import decode
-from keepscore.report.notices import wilks_cut
-from keepscore.report.page import best_methods, json_for_script
-from keepscore.report.svg import log_ticks, png, ticks
-from keepscore.report.words import duration, fixed, measured, number, percent, span
+from keepscore.reports.codec import decode
+from keepscore.reports.notices import wilks_cut
+from keepscore.reports.page import best_methods, json_for_script
+from keepscore.reports.svg import log_ticks, png, ticks
+from keepscore.reports.words import duration, fixed, measured, number, percent, span
 
 
 @pytest.fixture(scope="module")
@@ -184,11 +181,11 @@ def test_scorecards_become_rows_and_coverage():
         return Inferences(np.zeros((4, 5, 2)), empty, empty, np.full((4, 5), covered), 3, 0)
 
     def card(bce, coverage):
-        one = Measured(bce, 0.01)
+        one = Estimate(bce, 0.01)
         loss = LTest(("mean", "sd"), 100, 50, 20, one, (one, one), (1.0, 1.0), one, one,
-                     Measured(0.3, 0.01), Measured(bce - 0.3, 0.01), 0.0)  # fmt: skip
+                     Estimate(0.3, 0.01), Estimate(bce - 0.3, 0.01), 0.0)  # fmt: skip
         test = ETest(GaussianToy().space, np.zeros((4, 2)), 10, 0.95, inferences(True),
-                     inferences(True), one, Measured(coverage, 0.01), Measured(0.94, 0.01),
+                     inferences(True), one, Estimate(coverage, 0.01), Estimate(0.94, 0.01),
                      one, one, (one, one), 0.1)  # fmt: skip
         return Scorecard("toy", "small", 0, loss, test)
 
@@ -441,7 +438,7 @@ def test_every_heading_and_table_has_its_place(content):
 
 
 def test_methods_differ_without_colour():
-    from keepscore.report.plots import styles_for
+    from keepscore.reports.plots import styles_for
 
     rows = (ScoreRow("m", "", {f"run {k}": Estimate(1.0) for k in range(5)}),)
     styles = styles_for(ReportContent("t", scorecard=rows))

@@ -9,7 +9,7 @@ import pytest
 from browsing import CUT, PAPER, PHONE, Opened
 from report_sample import HOSTILE, curve, hostile, sample
 
-from keepscore.report import ReportContent, build, write
+from keepscore.reports import ReportContent, build, write
 
 
 @pytest.fixture(scope="module")

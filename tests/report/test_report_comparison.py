@@ -9,19 +9,18 @@ from invented import invent
 from report_sample import sample
 
 from keepscore.errors import MissingError
-from keepscore.evaluation.estimate import Estimate as Measured
+from keepscore.evaluation.estimate import Estimate
 from keepscore.evaluation.scorecard import Row
-from keepscore.report import (
+from keepscore.reports import (
     EXACT,
-    Estimate,
     ReportContent,
     build,
     ideals,
     scorecard_from,
     words,
 )
-from keepscore.report.plots import component_lines, coverage_panel, styles_for
-from keepscore.report.svg import style
+from keepscore.reports.plots import component_lines, coverage_panel, styles_for
+from keepscore.reports.svg import style
 from reproduction.claims import CLAIMS
 from reproduction.page import VERDICTS, cases_in, reproduction_content
 
@@ -47,11 +46,11 @@ def test_the_surest_answer_about_the_exact_likelihood_is_shown():
     """The nearer a surrogate comes, the better the least cross-entropy is known from it."""
 
     def card(excess, se):
-        rows = [Row("L-test", "bce", Measured(0.3 + excess, 0.01), Measured(0.3 + se, se))]
+        rows = [Row("L-test", "bce", Estimate(0.3 + excess, 0.01), Estimate(0.3 + se, se))]
         return SimpleNamespace(rows=lambda: rows, etest=None)
 
     cards = {"BCE": card(0.05, 0.02), "ASA": card(0.01, 0.005), "none": card(0.02, 0.03)}
-    assert ideals(cards) == {"bce": Measured(0.305, 0.005)}
+    assert ideals(cards) == {"bce": Estimate(0.305, 0.005)}
     rows, _ = scorecard_from(cards)
     assert rows[0].exact == Estimate(0.305, 0.005)
 

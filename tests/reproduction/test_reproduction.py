@@ -28,7 +28,7 @@ from reproduction.cases import (
     Block,
     Cell,
     Evaluation,
-    Plan,
+    SweepPlan,
     find_cases,
     find_plan,
     profile_of,
@@ -238,7 +238,7 @@ from reproduction.sweep import reproduce
 sizes = cases.Evaluation(64, 8, 4, 4, (2, 2), 2, 2, 5, points=6)
 blocks = (cases.Block(("3k",), (256,), ("asa",)),)
 short = {"min_epochs": 40, "max_epochs": 40, "batch_size": 16}
-cases.PROFILES["tiny"] = {"sis": cases.Plan(blocks, sizes, short)}
+cases.PROFILES["tiny"] = {"sis": cases.SweepPlan(blocks, sizes, short)}
 reproduce("sis", "tiny", Path(sys.argv[1]))
 """
 
@@ -299,7 +299,7 @@ def test_a_cluster_that_is_not_there_is_said(tmp_path):
 
 def test_results_of_other_settings_are_not_mixed(smoke):
     path, plan = smoke[0], find_plan("sis", "smoke")
-    other = Plan(plan.blocks, Evaluation(512, 64, 16, 8, (2, 2), 4, 4, 9, 12), plan.training)
+    other = SweepPlan(plan.blocks, Evaluation(512, 64, 16, 8, (2, 2), 4, 4, 9, 12), plan.training)
     with pytest.raises(MismatchError, match=r"evaluation\.pairs: 256 there, 512 here"):
         missing_cells("sis", other, path)
 

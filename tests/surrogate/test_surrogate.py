@@ -19,6 +19,7 @@ import keepscore as ks
 from keepscore import networks
 from keepscore.errors import (
     DomainError,
+    DtypeError,
     FormatError,
     MissingError,
     NonFiniteError,
@@ -162,8 +163,21 @@ def test_bad_input_is_named():
 # --- On disk --------------------------------------------------------------------------------------
 
 
+class Stored:
+    """Something that knows itself as plain data."""
+
+    def __init__(self, content):
+        self.content = content
+
+    def to_dict(self):
+        return dict(self.content)
+
+
 def test_a_saved_surrogate_comes_back(surrogate, tmp_path):
-    calibrated = surrogate.with_calibration({"levels": [0.9, 0.95]})
+    calibrated = surrogate.with_calibration(Stored({"levels": [0.9, 0.95]}))
+    with pytest.raises(DtypeError, match="what ks"):
+        surrogate.with_calibration({"levels": [0.9, 0.95]})
+    assert calibrated.with_calibration(None).calibration is None
     assert surrogate.calibration is None
     calibrated.save(tmp_path / "s")
     again = ks.load(tmp_path / "s")

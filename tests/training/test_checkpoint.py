@@ -140,14 +140,14 @@ def test_a_finished_run_is_returned_and_a_fresh_start_is_possible(tmp_path, monk
     assert (tmp_path / "history.jsonl").read_text() == before
     assert weights_equal(ks.train(data, None, "1k", FAST, SHORT, tmp_path, resume=False), first)
     assert weights_equal(ks.load(tmp_path), first)
-    first.with_calibration({"kept": True}).save(tmp_path)
+    replace(first, calibration={"kept": True}).save(tmp_path)
     assert ks.train(data, None, "1k", FAST, SHORT, tmp_path).calibration == {"kept": True}
 
 
 def test_resuming_with_other_settings_says_which_differ(tmp_path):
     data = toy_data(200)
     ks.train(data, None, "1k", BCE(), SHORT, tmp_path)
-    with pytest.raises(MismatchError, match=r"config\.learning_rate: 0\.001 then, 0\.01 now"):
+    with pytest.raises(MismatchError, match=r"config\.learning_rate: 0\.002 then, 0\.01 now"):
         ks.train(data, None, "1k", BCE(), replace(SHORT, learning_rate=0.01), tmp_path)
     with pytest.raises(MismatchError, match=r"data\.rows: 180 then, 189 now"):
         ks.train(toy_data(210), None, "1k", BCE(), SHORT, tmp_path)

@@ -12,7 +12,6 @@ from training_helpers import SHORT, Tiny, noise_data, toy_data, weights_equal
 
 import keepscore as ks
 from keepscore.data.dataset import Dataset
-from keepscore.data.sharded import ShardedArray
 from keepscore.errors import (
     DomainError,
     DtypeError,
@@ -58,7 +57,8 @@ def log_ratio_error(surrogate, model, n=2000):
 def test_both_losses_converge_to_the_log_ratio_and_scores_help():
     model, error = GaussianToy(4), {}
     for n, epochs in ((1000, 60), (8000, 20)):
-        config = TrainConfig(min_epochs=epochs, max_epochs=epochs, learning_rate=3e-3)
+        constant = {"learning_rate": 3e-3, "schedule": "constant"}
+        config = TrainConfig(min_epochs=epochs, max_epochs=epochs, **constant)
         for name, loss in {"bce": BCE(), "asa": ASA(update_every=16)}.items():
             surrogate = ks.train(toy_data(n), toy_data(1000, seed=1), "1k", loss, config)
             error[name, n] = log_ratio_error(surrogate, model)
@@ -103,8 +103,9 @@ def test_monitored_pairs_are_followed_and_decide_nothing():
 def test_the_best_epoch_is_returned_and_patience_ends_the_run():
     """A large step makes validation BCE erratic: the run ends `patience` epochs after its best."""
     config = TrainConfig(
-        batch_size=32, min_epochs=1, max_epochs=40, patience=3, learning_rate=0.05, seed=1
-    )
+        batch_size=32, min_epochs=1, max_epochs=40, patience=3, learning_rate=0.05, seed=1,
+        schedule="constant",
+    )  # fmt: skip
     surrogate = ks.train(toy_data(), toy_data(300, 1), "1k", BCE(), config)
     bce = [r["validation_bce"] for r in surrogate.history if r["event"] == "epoch"]
     best = int(np.argmin(bce))
@@ -177,43 +178,33 @@ def test_where_an_epoch_is_cut_does_not_change_its_plan(monkeypatch):
         np.testing.assert_array_equal(a, b)
 
 
-class OnDisk(ShardedArray):
-    """An array in one shard that is not in memory, as far as training can see."""
-
-    def __init__(self, array):
-        super().__init__(self, (len(array),), array.shape[1:], array.dtype)
-        self.array, self.largest = array, 0
-
-    def gather(self, index):
-        self.largest = max(self.largest, len(np.atleast_1d(index)))
-        return self.array[np.asarray(index)]
-
-    def whole(self, k, anew=False):
-        return self.array
-
-    def stamp(self, k):
-        return (0,)
+def on_disk(array, path):
+    """The array as a file that is read when it is asked for."""
+    np.save(path, array)
+    return np.load(path, mmap_mode="r")
 
 
 @pytest.mark.parametrize("members", [1, pytest.param(2, marks=pytest.mark.slow)])
-def test_streaming_from_disk_gives_the_same_bits_in_bounded_memory(monkeypatch, members):
-    data = toy_data(700)
+def test_streaming_from_disk_gives_the_same_bits_in_bounded_memory(monkeypatch, tmp_path, members):
+    data, held = toy_data(700), toy_data(300, 1)
     config = replace(SHORT, members=members)
-    resident = ks.train(data, toy_data(300, 1), Tiny, FAST, config)
+    resident = ks.train(data, held, Tiny, FAST, config)
     monkeypatch.setattr(batches, "STREAMED_BYTES", 4 * 4 * 32 * 5 * members)  # five steps at a time
     monkeypatch.setattr("keepscore.training.validation.BLOCK_BYTES", 4096)
-    x = OnDisk(data.x)
-    small = replace(config, memory_budget=1000)
-    on_disk = with_arrays(data, x=x)
-    held = toy_data(300, 1)
+    asked, fetch = [], batches.Rows.fetch
+    monkeypatch.setattr(
+        batches.Rows, "fetch", lambda self, rows: asked.append(len(rows)) or fetch(self, rows)
+    )
     streamed = ks.train(
-        on_disk, with_arrays(held, x=OnDisk(held.x)), Tiny, FAST, small,
+        with_arrays(data, x=on_disk(data.x, tmp_path / "x.npy")),
+        with_arrays(held, x=on_disk(held.x, tmp_path / "held.npy")),
+        Tiny, FAST, replace(config, memory_budget=1000),
     )  # fmt: skip
     assert streamed.history[0]["streamed"]
     assert not resident.history[0]["streamed"]
     assert weights_equal(resident, streamed)
     sampled = 700  # the moments of x are taken from a sample of at most 10,000 rows
-    assert x.largest <= max(5 * 32 * members, sampled)
+    assert max(asked) <= max(5 * 32 * members, sampled)
 
 
 # --- Symmetries, ensembles ------------------------------------------------------------------------
@@ -363,9 +354,7 @@ class Explosive(Tiny):
 
 
 def test_a_loss_that_becomes_nan_stops_with_the_last_good_state(tmp_path):
-    config = TrainConfig(
-        **{**SHORT.to_dict(), "learning_rate": 0.05, "max_epochs": 9, "patience": 9}
-    )
+    config = replace(SHORT, learning_rate=0.05, schedule="constant", max_epochs=9, patience=9)
     with pytest.raises(
         TrainingError, match=r"at step \d+ of epoch \d+ .* lower learning_rate"
     ) as caught:

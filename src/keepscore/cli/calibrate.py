@@ -41,6 +41,6 @@ def calibrate(
     calibration = run_calibration(
         surrogate, simulator, group_size=group_size, n=n, level=level, seed=seed
     )
-    surrogate.with_calibration(calibration.to_dict()).save(run)
+    surrogate.with_calibration(calibration).save(run)
     content = calibration.to_dict()
     show({"path": str(run), "check": content.get("check"), "groups": n}, str(calibration), json)

@@ -13,11 +13,9 @@ import keepscore
 from keepscore.evaluation import Scorecard, title_of
 from keepscore.inference import confidence_set, mle
 from keepscore.likelihood import Likelihood
-from keepscore.report import (
+from keepscore.reports import (
     EXACT,
-    Epoch,
     Interval,
-    Run,
     Surfaces,
     ideals,
     intervals_from,
@@ -38,39 +36,6 @@ def machine() -> dict[str, str]:
         "python": platform.python_version(),
         "machine": f"{platform.machine()}, {platform.system()}",
     }
-
-
-def run_of(name: str, surrogate: Surrogate) -> Run:
-    """A surrogate's training as the report shows it."""
-    first = next((r for r in surrogate.history if r["event"] == "start"), {})
-    last = next((r for r in surrogate.history if r["event"] == "end"), {})
-    training = surrogate.provenance.get("training", {})
-    epochs = tuple(
-        Epoch(
-            record["epoch"],
-            record["train_bce"],
-            record["validation_bce"],
-            record.get("score_loss_by_parameter"),
-            record.get("alpha_by_parameter", record.get("alpha")),
-            record["seconds"],
-        )
-        for record in surrogate.history
-        if record["event"] == "epoch"
-    )
-    return Run(
-        name=name,
-        settings={
-            "simulations": first.get("rows"),
-            "network": training.get("network"),
-            "loss": training.get("loss"),
-            "training": training.get("config"),
-        },
-        history=epochs,
-        parameters=first.get("weights"),
-        seconds=last.get("seconds"),
-        best_epoch=last.get("best_epoch"),
-        components=surrogate.space.working_names,
-    )
 
 
 def likelihoods(

@@ -41,18 +41,18 @@ def recipes(network: str, seed: int) -> dict[str, Recipe]:
     from keepscore.training import TrainConfig
 
     paper = TrainConfig.paper("sis", seed=seed)
-    advised = TrainConfig.recommended(seed=seed)
+    advised = TrainConfig(seed=seed)
     size = network.upper()
     return {
         "BCE": Recipe(
             f"the paper's {size} network, cross-entropy alone", "bce", network, BCE(), paper
         ),
-        "ASA": Recipe("the same network, with scores", "asa", network, ASA(), paper),
+        "ASA": Recipe("the same network, with scores", "asa", network, ASA.paper(), paper),
         ADVISED: Recipe(
             "a network that knows it is a Markov chain on this graph, with scores, as we advise",
             "structure",
             "auto",
-            ASA.recommended(),
+            ASA(),
             advised,
         ),
     }
@@ -80,7 +80,7 @@ def demo(
     from keepscore.data import simulate
     from keepscore.evaluation.scorecard import SIZES
     from keepscore.models import SIS, check_model
-    from keepscore.report import write
+    from keepscore.reports import write
     from keepscore.training import train
 
     if n < 1000:
@@ -142,8 +142,9 @@ def _scorecards(
 def _content(
     surrogates: dict[str, Surrogate], model: Any, cards: Any, asked: Any, folder: str
 ) -> Any:
-    from keepscore.cli.compare import intervals_of, likelihoods, machine, now, run_of, surfaces_of
-    from keepscore.report import EXACT, ReportContent, example_from, scorecard_from
+    from keepscore.cli.compare import intervals_of, likelihoods, machine, now, surfaces_of
+    from keepscore.evaluation import run_of
+    from keepscore.reports import EXACT, ReportContent, example_from, scorecard_from
 
     n, seed, network = asked
     rng = np.random.default_rng([seed, 0xDE])
@@ -188,7 +189,7 @@ def _picture(surfaces: Any, path: Path) -> None:
     from keepscore.figures.saving import save_figure
     from keepscore.figures.surface_panels import SurfacePanel
     from keepscore.figures.surface_panels import surfaces as draw
-    from keepscore.report import EXACT
+    from keepscore.reports import EXACT
 
     group = surfaces.groups[0]
     panels = [SurfacePanel(s.method, s.values, s.mle) for s in group.surfaces]
@@ -202,7 +203,7 @@ def _posterior_by_nuts(method: str, like: Any, seed: int) -> list[Any]:
     """Posterior of the raw parameters under a uniform prior, by NUTS on the surrogate."""
     from keepscore.inference import posterior
     from keepscore.inference.draws import chain_quality
-    from keepscore.report import PosteriorRow
+    from keepscore.reports import PosteriorRow
 
     names = list(like.space.names)
     draws = posterior(like, seed=seed)
@@ -219,7 +220,7 @@ def _posterior_by_nuts(method: str, like: Any, seed: int) -> list[Any]:
 
 def _posterior_by_grid(surfaces: Any, method: str) -> list[Any]:
     """The same from the first group's surface: the exact likelihood is too slow for a sampler."""
-    from keepscore.report import PosteriorRow
+    from keepscore.reports import PosteriorRow
 
     surface = next(s for s in surfaces.groups[0].surfaces if s.method == method)
     density = np.exp(surface.values)
@@ -236,7 +237,7 @@ def _posterior_by_grid(surfaces: Any, method: str) -> list[Any]:
 
 
 def _findings(cards: Any, n: int) -> tuple[str, ...]:
-    from keepscore.report.words import join
+    from keepscore.reports.words import join
 
     far = {name: card.ltest.rmse_far for name, card in cards.items()}
     covered = {name: card.etest.coverage for name, card in cards.items()}

@@ -25,7 +25,7 @@ from keepscore.errors import (
     TooLargeError,
 )
 from keepscore.files import make_folder, write_json
-from keepscore.space import Space
+from keepscore.space import Space, tensor_grid
 
 if TYPE_CHECKING:
     from keepscore.inference.null_distribution import Calibration
@@ -186,15 +186,17 @@ def _joint_p_value(like: Any, calibration: Calibration, k: int, outcome: Any) ->
     and the printed interval agree. Looked for at the best theta under the null, and over a grid of
     the other parameters where there are up to two.
     """
+    from keepscore.inference.statistic import drop
+
     space, points = like.space, [outcome.null[None]]
     if space.d in NUISANCE_POINTS:
         sides = [1 if j == k else NUISANCE_POINTS[space.d] for j in range(space.d)]
         axes = [np.linspace(space.lower[j], space.upper[j], n) for j, n in enumerate(sides)]
         axes[k] = outcome.null[k : k + 1]
-        points.append(np.stack([a.ravel() for a in np.meshgrid(*axes, indexing="ij")], axis=1))
+        points.append(tensor_grid(axes))
     theta = np.concatenate(points)
-    statistic = np.maximum(2 * (float(outcome.maximum.value[0]) - like(theta)), 0.0)
-    statistic = np.nan_to_num(statistic, nan=IMPOSSIBLE, posinf=IMPOSSIBLE)
+    statistic = np.maximum(drop(outcome.maximum.value[0], like(theta)), 0.0)
+    statistic = np.nan_to_num(statistic, posinf=IMPOSSIBLE)
     return float(calibration.p_value(statistic, theta).max())
 
 
@@ -245,7 +247,7 @@ def _picture(path: Path, like: Any, found: Any, chosen: Any) -> None:
     else:
         axes = [np.linspace(space.lower[k], space.upper[k], POINTS) for k in (0, 1)]
         nodes = np.tile(estimate, (POINTS**2, 1))
-        nodes[:, :2] = np.stack([a.ravel() for a in np.meshgrid(*axes, indexing="ij")], axis=1)
+        nodes[:, :2] = tensor_grid(axes)
         raw = ", ".join(f"{space.names[k]} = {found.raw[k]:.3g}" for k in range(space.d))
         figure = likelihood_surface(
             axes,
@@ -264,9 +266,10 @@ def _picture(path: Path, like: Any, found: Any, chosen: Any) -> None:
 def _curve(like: Any, found: Any, chosen: Any) -> Any:
     """The likelihood-ratio statistic of one parameter, with its interval."""
     from keepscore.figures.inference import profile_curves
+    from keepscore.inference.statistic import drop
 
     space = like.space
     axis = np.linspace(space.lower[0], space.upper[0], POINTS)
-    statistic = 2 * (found.log_likelihood - like(axis[:, None]))
+    statistic = drop(found.log_likelihood, like(axis[:, None]))
     ends = chosen.intervals.working
     return profile_curves([axis], [statistic], space.working_names, ends, chosen.level)

@@ -43,7 +43,7 @@ def report(
         raise DomainError(f"{out} is a folder; name the page, e.g. {out / 'report.html'}.")
     from keepscore.cli.train import model_of
     from keepscore.evaluation import scorecard
-    from keepscore.report import write
+    from keepscore.reports import write
     from keepscore.surrogate import load
 
     surrogates = {_label(path, runs): load(path) for path in runs}
@@ -62,8 +62,9 @@ def report(
 
 
 def _content(surrogates: Any, model: Any, cards: Any, runs: list[Path], seed: int) -> Any:
-    from keepscore.cli.compare import likelihoods, machine, now, run_of, surfaces_of
-    from keepscore.report import EXACT, ReportContent, example_from, scorecard_from
+    from keepscore.cli.compare import likelihoods, machine, now, surfaces_of
+    from keepscore.evaluation import run_of
+    from keepscore.reports import EXACT, ReportContent, example_from, scorecard_from
 
     rng = np.random.default_rng([seed, 0xAE])
     truths = model.space.uniform(GROUPS, rng, "test")

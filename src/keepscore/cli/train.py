@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from keepscore.training import TrainConfig
 
 LOSSES = ("asa", "bce")
-RECOMMENDED, PAPER = "recommended", ("sis", "gaussian", "student-t")
+PAPER = ("sis", "gaussian", "student-t")
 
 
 def train(
@@ -37,7 +37,8 @@ def train(
     loss: Annotated[str, typer.Option(help="asa (uses scores) or bce.")] = "asa",
     negatives: Annotated[int, typer.Option(help="Shuffled partners for each x.", min=1)] = 1,
     preset: Annotated[
-        str | None, typer.Option(help="recommended, or the paper's: sis, gaussian, student-t.")
+        str | None,
+        typer.Option(help="The paper's settings: sis, gaussian or student-t."),
     ] = None,
     learning_rate: Annotated[float | None, typer.Option(help="Adam's step size.")] = None,
     max_epochs: Annotated[int | None, typer.Option(help="Stop here at the latest.")] = None,
@@ -59,7 +60,7 @@ def train(
 
     Examples:
 
-      keepscore train runs/sis/train --preset recommended --out runs/sis/asa
+      keepscore train runs/sis/train --out runs/sis/asa
 
       keepscore train runs/sis/train --loss bce --network 100k --preset sis --out runs/sis/bce
     """
@@ -78,7 +79,7 @@ def train(
     }
     changes: dict[str, Any] = {k: v for k, v in given.items() if v is not None}
     settings = _settings(preset, {**changes, "seed": seed})
-    scores = ASA.recommended if preset == RECOMMENDED else ASA
+    scores = ASA if preset is None else ASA.paper
     make = scores if loss == "asa" else BCE
     surrogate = run_training(
         open_dataset(dataset),
@@ -111,10 +112,8 @@ def _settings(preset: str | None, changes: dict[str, Any]) -> TrainConfig:
 
     if preset is None:
         return TrainConfig(**changes)
-    if preset == RECOMMENDED:
-        return TrainConfig.recommended(**changes)
     if preset not in PAPER:
-        raise unknown_name("preset", preset, (RECOMMENDED, *PAPER))
+        raise unknown_name("preset", preset, PAPER)
     return TrainConfig.paper(preset, **changes)
 
 

@@ -1,5 +1,6 @@
 """Simulated datasets: the record, the workers that fill it, the store on disk."""
 
+from keepscore.data.cluster import dask_client
 from keepscore.data.dataset import Dataset
 from keepscore.data.provenance import environment
 from keepscore.data.reading import Status, finish, open_dataset, status
@@ -11,6 +12,7 @@ __all__ = [
     "Dataset",
     "Status",
     "Verification",
+    "dask_client",
     "environment",
     "finish",
     "open_dataset",

@@ -17,10 +17,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from keepscore.checks import as_real, require_count, require_finite
+from keepscore.checks import Floats, as_real, require_count, require_finite
 from keepscore.data.sharded import ShardedArray
 from keepscore.errors import DtypeError, MissingError, ShapeError, unknown_name
 from keepscore.models.base import ScoreKind, Symmetry
+from keepscore.models.graphs import as_weights
 from keepscore.space import Space
 
 Array = NDArray[Any] | ShardedArray
@@ -32,6 +33,8 @@ class Dataset:
     """theta (n, d) float64, x (n, *x_shape) in the model's dtype, score (n, d) float64 or None.
 
     All finite. Arrays are copied and read-only, so that what was checked stays as it is.
+    contacts: where x (T, K) are states of K people on a graph, the weights (K, K) of it: entry
+    [k, j] is the weight of j on k.
     """
 
     theta: Array
@@ -42,6 +45,7 @@ class Dataset:
     structure: str | None = None
     symmetries: tuple[Symmetry, ...] = ()
     provenance: Mapping[str, Any] = field(default_factory=dict)
+    contacts: Floats | None = None
 
     def __post_init__(self) -> None:
         if not isinstance(self.space, Space):
@@ -65,6 +69,15 @@ class Dataset:
             raise unknown_name("score_kind", self.score_kind, ("exact", "joint"))
         if not isinstance(self.provenance, Mapping):
             raise DtypeError(f"provenance must be a dictionary; got {self.provenance!r}.")
+        if self.contacts is not None:
+            weights = as_weights(self.contacts)
+            weights.flags.writeable = False
+            if len(self.x.shape) != 3 or self.x.shape[2] != len(weights):
+                raise ShapeError(
+                    f"contacts of {len(weights)} people need x of shape (n, T, {len(weights)}); "
+                    f"got {self.x.shape}."
+                )
+            object.__setattr__(self, "contacts", weights)
 
     def __len__(self) -> int:
         return len(self.theta)

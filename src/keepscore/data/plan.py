@@ -11,7 +11,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
 from typing import Any
 
@@ -19,9 +19,17 @@ import numpy as np
 
 from keepscore.checks import Floats, require_count, require_name
 from keepscore.data import design
-from keepscore.errors import DomainError, DtypeError, FormatError, unknown_name
+from keepscore.errors import (
+    DomainError,
+    DtypeError,
+    FormatError,
+    KeepscoreError,
+    ShapeError,
+    unknown_name,
+)
 from keepscore.files import LARGEST_INTEGER
-from keepscore.models.base import Model, ScoreKind, Symmetry, describe
+from keepscore.models.base import Model, ScoreKind, Symmetry, build, describe, registered
+from keepscore.models.graphs import as_weights, plain_weights
 from keepscore.space import Space
 
 SHARDS = 64
@@ -51,6 +59,7 @@ class Plan:
     purpose: str
     on_invalid: str
     shard_rows: int
+    contacts: Mapping[str, Any] | list[Any] | None = None  # where the description has no graph
 
     @property
     def space(self) -> Space:
@@ -84,14 +93,28 @@ class Plan:
     def symmetry_records(self) -> tuple[Symmetry, ...]:
         return tuple(Symmetry.from_dict(s) for s in self.symmetries)
 
+    def contact_weights(self) -> Floats | None:
+        """The graph (K, K) that x (T, K) lives on, if the plan or the model's settings tell one."""
+        if self.contacts is not None:
+            return as_weights(self.contacts)
+        try:
+            return contacts_of(build(self.model))
+        except KeepscoreError:  # a model of the user's own: its plan would have told
+            return None
+
     def to_dict(self) -> dict[str, Any]:
-        return asdict(self)
+        """Plain data; a plan without a graph of its own is as it always was."""
+        content = asdict(self)
+        if self.contacts is None:
+            del content["contacts"]
+        return content
 
     @classmethod
     def from_dict(cls, content: Any) -> Plan:
         """A plan from JSON, checked: what is read from a file is not believed."""
         try:
-            values = {f.name: content[f.name] for f in fields(cls)}
+            values = {f.name: content[f.name] for f in fields(cls) if f.name != "contacts"}
+            values["contacts"] = content.get("contacts")
             values["x_shape"] = tuple(values["x_shape"])
             values["symmetries"] = tuple(values["symmetries"])
             plan = cls(**values)
@@ -123,6 +146,8 @@ class Plan:
         if dtype.newbyteorder("<").str != self.x_dtype:
             raise ValueError("x_dtype is not as it is written here")
         require_possible(self)
+        if self.contacts is not None and len(as_weights(self.contacts)) != self.x_shape[1]:
+            raise ValueError("the graph is not one of these people")
         space = self.space
         for symmetry in self.symmetry_records():
             entries, parameters = len(symmetry.x_index), len(symmetry.theta_index)
@@ -174,7 +199,27 @@ def make_plan(model: Model, n: int, seed: int, purpose: str, scores: bool, on_in
         purpose=purpose,
         on_invalid=on_invalid,
         shard_rows=rows,
+        contacts=_own_contacts(model, x_shape),
     )
+
+
+def contacts_of(model: object) -> Floats | None:
+    """Who meets whom, (K, K), if this is a model x (T, K) of people on a graph: its `weights`."""
+    weights = getattr(model, "weights", None)
+    return None if weights is None else as_weights(weights)
+
+
+def _own_contacts(model: Model, x_shape: tuple[int, ...]) -> dict[str, Any] | list[Any] | None:
+    """The graph as plain data, where the model cannot be built again from its description."""
+    weights = contacts_of(model) if model.structure == "markov" and len(x_shape) == 2 else None
+    if weights is None or model.name in registered():
+        return None
+    if len(weights) != x_shape[1]:
+        raise ShapeError(
+            f"weights of {model.name} must be ({x_shape[1]}, {x_shape[1]}), as x_shape says; got "
+            f"{weights.shape}."
+        )
+    return plain_weights(weights)
 
 
 def require_possible(plan: Plan) -> None:
@@ -186,19 +231,6 @@ def require_possible(plan: Plan) -> None:
             f"n = {plan.n} rows make {plan.shards} shards of {plan.shard_rows}; a data set has at "
             f"most {MOST_SHARDS}. Make several sets, with seeds of their own."
         )
-
-
-def differences(there: Any, here: Any, name: str = "") -> Iterator[str]:
-    """Where two pieces of plain data differ, by name: 'model.settings.m: 4 there, 5 here'."""
-    if isinstance(there, Mapping) and isinstance(here, Mapping):
-        for key in sorted({*there, *here}):
-            inner = f"{name}.{key}" if name else str(key)
-            yield from differences(there.get(key), here.get(key), inner)
-    elif _listed(there) and _listed(here) and len(there) == len(here):
-        for k, (a, b) in enumerate(zip(there, here, strict=True)):
-            yield from differences(a, b, f"{name}[{k}]")
-    elif there != here:
-        yield f"{name}: {there!r} there, {here!r} here"
 
 
 def share_of(shards: int, share: tuple[int, int]) -> range:
@@ -214,10 +246,6 @@ def share_of(shards: int, share: tuple[int, int]) -> range:
 
 def _short(error: Exception) -> str:
     return " ".join(f"{type(error).__name__}: {error}".split())[:200].rstrip(".")
-
-
-def _listed(value: Any) -> bool:
-    return isinstance(value, (list, tuple))
 
 
 def plain_description(model: Model) -> dict[str, Any]:

@@ -130,6 +130,7 @@ def as_dataset(
         structure=plan.structure,
         symmetries=plan.symmetry_records(),
         provenance=provenance,
+        contacts=plan.contact_weights() if plan.structure == "markov" else None,
     )
 
 

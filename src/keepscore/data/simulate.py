@@ -22,6 +22,7 @@ from typing import Any
 import numpy as np
 
 from keepscore.data import store, workers
+from keepscore.data.cluster import Cluster
 from keepscore.data.dataset import Dataset
 from keepscore.data.plan import Plan, make_plan, require_possible, share_of
 from keepscore.data.provenance import available_memory, environment
@@ -29,7 +30,6 @@ from keepscore.data.reading import Status, as_dataset, finish, missing_shards
 from keepscore.data.shard import Shard, make_shard, one_thread
 from keepscore.data.verification import check_shards, not_written, recorded
 from keepscore.errors import (
-    DtypeError,
     KeepscoreError,
     KeepscoreWarning,
     MissingError,
@@ -53,7 +53,7 @@ def simulate(
     purpose: str = "train",
     scores: bool = True,
     jobs: int | None = None,
-    cluster: Any = None,
+    cluster: Cluster | None = None,
     on_invalid: str = "raise",
 ) -> Dataset:
     """Simulate n rows (theta, x, score).
@@ -125,7 +125,12 @@ class _Job:
 
 
 def fill(
-    folder: Path, model: Model, plan: Plan, shards: Sequence[int], jobs: int | None, cluster: Any
+    folder: Path,
+    model: Model,
+    plan: Plan,
+    shards: Sequence[int],
+    jobs: int | None,
+    cluster: Cluster,
 ) -> None:
     """Write those of the given shards that are not yet there, or not sound."""
     _require_space(folder, plan, len(shards) - _written(folder))  # at least these, at a glance
@@ -155,7 +160,7 @@ def fill(
         )
 
 
-def _in_memory(model: Model, plan: Plan, jobs: int | None, cluster: Any) -> Dataset:
+def _in_memory(model: Model, plan: Plan, jobs: int | None, cluster: Cluster) -> Dataset:
     arrays = {
         name: np.empty((plan.n, *shape), dtype) for name, (shape, dtype) in plan.arrays().items()
     }
@@ -184,7 +189,7 @@ def _closed(plan: Plan, arrays: dict[str, Any], dropped: list[int]) -> dict[str,
     return {name: array[keep.astype(np.int64)] for name, array in arrays.items()}
 
 
-def _results(job: _Job, todo: Sequence[int], jobs: int | None, cluster: Any) -> workers.Results:
+def _results(job: _Job, todo: Sequence[int], jobs: int | None, cluster: Cluster) -> workers.Results:
     """Each shard as it is finished, by whoever suits: cluster, processes, or this process."""
     if not todo:
         return
@@ -207,13 +212,8 @@ def _results(job: _Job, todo: Sequence[int], jobs: int | None, cluster: Any) -> 
         yield from workers.in_processes(job, left, count)
 
 
-def _on_cluster(job: _Job, todo: Sequence[int], cluster: Any) -> workers.Results:
+def _on_cluster(job: _Job, todo: Sequence[int], cluster: Cluster) -> workers.Results:
     """The same on a cluster, with what Dask raises when it is lost in our words."""
-    if not isinstance(cluster, str) and not hasattr(cluster, "submit"):
-        raise DtypeError(
-            "cluster must be the address of a Dask scheduler or a distributed.Client; "
-            f"got {type(cluster).__name__}."
-        )
     try:
         yield from workers.on_cluster(job, todo, cluster)
     except KeepscoreError:

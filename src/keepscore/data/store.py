@@ -32,9 +32,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from keepscore.data.design import seed_key
-from keepscore.data.plan import Plan, differences
+from keepscore.data.plan import Plan
 from keepscore.data.provenance import environment
 from keepscore.data.shard import Shard
+from keepscore.differences import differences
 from keepscore.errors import (
     FormatError,
     KeepscoreError,

@@ -14,10 +14,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from keepscore.data import store
-from keepscore.data.plan import Plan, differences, plain_description
+from keepscore.data.plan import Plan, plain_description
 from keepscore.data.reading import existing
 from keepscore.data.shard import make_shard, one_thread
 from keepscore.data.store import ShardRecord
+from keepscore.differences import differences
 from keepscore.errors import (
     FormatError,
     MismatchError,

@@ -20,15 +20,18 @@ from collections import Counter, deque
 from collections.abc import Callable, Generator, Iterable
 from concurrent.futures import FIRST_COMPLETED, Future, wait
 from contextlib import suppress
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from threadpoolctl import threadpool_limits
 
+from keepscore.data.cluster import Cluster, dask_client
 from keepscore.data.shard import one_thread
-from keepscore.errors import DomainError, MissingError, SimulationError
+from keepscore.errors import DomainError, SimulationError
+
+if TYPE_CHECKING:
+    from distributed import Client
 
 TRIES = 3
-CONNECT_SECONDS = 10.0
 ONE_THREAD = {
     f"{library}_NUM_THREADS": "1"
     for library in ("OMP", "OPENBLAS", "MKL", "BLIS", "NUMEXPR", "NUMBA")
@@ -193,17 +196,16 @@ def _on_cluster(packed: bytes, index: int) -> Any:
         return _unpacked(packed)(index)
 
 
-def on_cluster(task: Task, shards: Iterable[int], cluster: Any) -> Results:
+def on_cluster(task: Task, shards: Iterable[int], cluster: Cluster) -> Results:
     """On an existing Dask cluster: its address, or a client of it. Dask itself restarts shards
     whose worker died, a few times."""
-    try:
-        from distributed import Client, KilledWorker, as_completed
-    except ImportError as error:
-        raise MissingError("cluster= needs Dask: pip install distributed.") from error
-    try:
-        client = Client(cluster, timeout=CONNECT_SECONDS) if isinstance(cluster, str) else cluster
-    except (OSError, ValueError) as error:
-        raise MissingError(f"No Dask cluster answers at {cluster}: {error}") from error
+    with dask_client(cluster) as client:
+        yield from _with_client(task, shards, client)
+
+
+def _with_client(task: Task, shards: Iterable[int], client: Client) -> Results:
+    from distributed import KilledWorker, as_completed
+
     packed = _packed(task)
     waiting, lost = deque(shards), dict[int, str]()
     ours: dict[Any, tuple[Any, int]] = {}
@@ -233,7 +235,5 @@ def on_cluster(task: Task, shards: Iterable[int], cluster: Any) -> Results:
     finally:
         with suppress(Exception):
             client.cancel([future for future, _ in ours.values()])
-        if isinstance(cluster, str):
-            client.close()
     if lost:
         raise _lost(lost)

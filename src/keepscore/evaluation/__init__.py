@@ -6,16 +6,20 @@ from keepscore.evaluation.etest import ETest, ETestSet, etest, etest_set
 from keepscore.evaluation.ltest import LTest, LTestSet, ltest, ltest_set
 from keepscore.evaluation.metrics import METRICS, Metric, label_of, title_of
 from keepscore.evaluation.scorecard import Scorecard, scorecard
+from keepscore.evaluation.training_run import Epoch, Run, run_of
+from keepscore.losses import pair_losses
 
 __all__ = [
     "METRICS",
     "ETest",
     "ETestSet",
+    "Epoch",
     "Equivalence",
     "Estimate",
     "LTest",
     "LTestSet",
     "Metric",
+    "Run",
     "Scorecard",
     "equivalence",
     "etest",
@@ -24,7 +28,9 @@ __all__ = [
     "ltest",
     "ltest_set",
     "mean",
+    "pair_losses",
     "root_mean_square",
+    "run_of",
     "scorecard",
     "stratified_mean",
     "title_of",

@@ -13,10 +13,18 @@ from keepscore.checks import Floats
 
 @dataclass(frozen=True)
 class Estimate:
-    """value, and the standard error of the draws it was averaged over (0 where there is none)."""
+    """value, and the standard error of the draws it was averaged over.
+
+    se is 0 for a number that was not averaged, and NaN where it is unknown.
+    """
 
     value: float
-    se: float
+    se: float = 0.0
+
+    @property
+    def error(self) -> float:
+        """The standard error where there is one to show or to reckon with, else 0."""
+        return self.se if math.isfinite(self.se) and self.se > 0 else 0.0
 
     def __str__(self) -> str:
         if not self.se > 1e-6 * abs(self.value):

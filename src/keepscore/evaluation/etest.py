@@ -1,7 +1,8 @@
 """The E-test: does inference with the surrogate agree with inference with the exact likelihood?
 
-theta_i on an even grid of the inner (test) region, about 100 points; G groups of n observations at
-each, x_ig ~ p(. | theta_i). For the surrogate and for the exact likelihood, every group gets
+theta_i on an even grid of the inner (test) region, about 100 points (scattered evenly, not on a
+grid, from four parameters on); G groups of n observations at each, x_ig ~ p(. | theta_i). For the
+surrogate and for the exact likelihood, every group gets
 
     estimate   theta^ = argmax l(theta) over the base box
     statistic  Lambda = 2 l(theta^) - 2 l(theta_i)            null likelihood-ratio statistic
@@ -20,36 +21,32 @@ import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy import stats
 
 from keepscore.checks import Floats, as_counts, require_count, require_level
-from keepscore.errors import KeepscoreWarning, MissingError
+from keepscore.errors import DomainError, KeepscoreWarning, MissingError
 from keepscore.evaluation.estimate import Estimate, stratified_mean
 from keepscore.evaluation.exact_cache import Arrays, cached
 from keepscore.evaluation.ltest import require_same_space
 from keepscore.evaluation.set_volumes import wilks_volumes
 from keepscore.inference import confidence_set, invariants, lrt
-from keepscore.likelihood import Likelihood
+from keepscore.likelihood import Likelihood, LikelihoodSource
 from keepscore.models.base import Model, describe
+from keepscore.numerics.space_filling import fill_cube
 from keepscore.space import Space
 
 GRID = {1: (100,), 2: (10, 10), 3: (5, 5, 4)}
+THETAS = 100  # where there is no grid
+MOST_ALONG = 25  # values of a parameter shown one by one; more are put into BINS
+BINS = 5
 LEVEL = 0.95
 BOOTSTRAPS = 200
 SHARED_GRID = 2  # up to this many parameters one grid over the box serves all sets
 STREAM = 0xE7E57  # keeps these draws apart from others made with the same seed
-
-
-class LikelihoodSource(Protocol):
-    """A surrogate or a model: something that turns observations into a likelihood."""
-
-    @property
-    def space(self) -> Space: ...
-    def given(self, xs: Any) -> Likelihood: ...
 
 
 @dataclass(frozen=True)
@@ -118,10 +115,14 @@ class ETest:
 
     def coverage_along(self, name: str, exact: bool = False) -> list[tuple[float, Estimate]]:
         """Coverage at each grid value of one parameter, over all values of the others; of the
-        surrogate's sets, or of the exact likelihood's."""
+        surrogate's sets, or of the exact likelihood's. Scattered theta are put into five bins of
+        as many theta each, and stand at their mean."""
         column = self.theta[:, self.space.index(name)]
         covered = (self.exact if exact else self.surrogate).covered.astype(float)
-        return [(float(v), stratified_mean(covered[column == v])) for v in np.unique(column)]
+        parts = [np.flatnonzero(column == v) for v in np.unique(column)]
+        if len(parts) > MOST_ALONG and len(parts) == len(column):
+            parts = np.array_split(np.argsort(column, kind="stable"), BINS)
+        return [(float(column[part].mean()), stratified_mean(covered[part])) for part in parts]
 
     def rows(self) -> Iterator[tuple[str, Estimate]]:
         """Name and value of each metric, in a fixed order."""
@@ -167,14 +168,40 @@ def etest(
     size: int = 10,
     seed: int = 0,
     test_set: ETestSet | None = None,
+    thetas: int | None = None,
 ) -> ETest:
     """Inference with a surrogate beside inference with the model's own likelihood.
 
-    `grid` counts the theta along each parameter (10 x 10, or 5 x 5 x 4). A `test_set` made
-    beforehand by `etest_set` is used as it is.
+    Args:
+        surrogate: What is judged; anything with a space and `given`.
+        model: The model it was trained on, with a likelihood.
+        grid: Theta along each parameter (10 x 10, or 5 x 5 x 4).
+        groups: Data sets simulated at each theta.
+        size: Observations per data set.
+        seed: Seed of the simulations.
+        test_set: Groups and exact inferences made beforehand by `etest_set`, used as they are.
+        thetas: Scatter so many theta evenly over the test region instead of using a grid; the
+            default, with 100, from four parameters on.
+
+    Returns:
+        Both inferences, per theta and group, and their comparison with standard errors.
+
+    Raises:
+        MismatchError: Surrogate and model have different parameter spaces.
+        MissingError: The model has no likelihood.
+
+    Example:
+        >>> import keepscore as ks
+        >>> model = ks.models.GaussianField(shape=(3, 3))
+        >>> found = ks.etest(model, model, grid=(2, 2, 2), groups=3, size=5)
+        >>> found.lrt_mse.value, found.coverage == found.coverage_exact
+        (0.0, True)
     """
     require_same_space(surrogate.space, model.space)
-    truth = etest_set(model, grid, groups, size, seed) if test_set is None else test_set
+    if test_set is None:
+        truth = etest_set(model, grid, groups, size, seed, thetas=thetas)
+    else:
+        truth = test_set
     found = infer(surrogate.given, truth.xs, truth.theta, truth.level, truth.points)
     exact = truth.exact
     squared = (found.estimate - exact.estimate) ** 2
@@ -204,19 +231,21 @@ def etest_set(
     level: float = LEVEL,
     points: int | None = None,
     path: Path | None = None,
+    thetas: int | None = None,
 ) -> ETestSet:
     """Simulate the groups and do inference with the exact likelihood; with a path, keep that.
 
-    points: a side, of the grids behind the volumes of sets; fewer are quicker and rougher.
+    points: per side, of the grids behind the volumes of sets (up to three parameters); fewer are
+    quicker and rougher. The other arguments are those of `etest`.
     """
     level = require_level(level)
     groups, size = require_count(groups, "groups"), require_count(size, "size")
     seed = require_count(seed, "seed", minimum=0)
     points = None if points is None else require_count(points, "points", minimum=4)
     space = model.space
-    shape = GRID.get(space.d, (3,) * space.d) if grid is None else grid
-    shape = as_counts(shape, space.d, "grid", minimum=2)
-    theta = space.grid(shape, "test")
+    if points is not None and space.d > max(GRID):
+        raise DomainError(f"points is for up to {max(GRID)} parameters; there are {space.d}.")
+    shape, theta = _thetas(space, grid, thetas)
     rng = np.random.default_rng([seed, STREAM])
     flat = model.simulate(np.repeat(theta, groups * size, axis=0), rng)
     xs = flat.reshape(len(theta) * groups, size, *model.x_shape)
@@ -237,6 +266,20 @@ def etest_set(
     return ETestSet(space, theta, xs, groups, level, points, exact)
 
 
+def _thetas(space: Space, grid: Sequence[int] | None, thetas: int | None) -> tuple[Any, Floats]:
+    """What identifies the theta of a test, and the theta (p, d) themselves."""
+    if grid is not None and thetas is not None:
+        raise DomainError("grid and thetas exclude each other; got both.")
+    if grid is None and thetas is None and space.d in GRID:
+        grid = GRID[space.d]
+    if grid is not None:
+        shape = as_counts(grid, space.d, "grid", minimum=2)
+        return shape, space.grid(shape, "test")
+    count = THETAS if thetas is None else require_count(thetas, "thetas", minimum=2)
+    low, high = space.box("test")
+    return {"scattered": count}, low + (high - low) * fill_cube(count, space.d)
+
+
 def infer(
     given: Callable[[Any], Likelihood],
     xs: NDArray[Any],
@@ -254,7 +297,7 @@ def infer(
         warnings.filterwarnings("ignore", category=KeepscoreWarning)
         test = lrt(like, truth)
         if d <= SHARED_GRID:
-            sets = confidence_set(like, level, grid=points, maximum=test.maximum)
+            sets = confidence_set(like, level, grid=points)
             volume, cut = np.asarray(sets.volume), int(np.sum(sets.touches_boundary))
         else:
             volume, cut = wilks_volumes(lambda i: given(xs[i]), test.maximum, groups, level, points)

@@ -12,7 +12,15 @@ error of the finer one.
 
     log p(x) = log sum_k w_k exp l(theta_k; x)
 
-`given(x).surface(nodes)` has every x at every node: one factorisation or propagation a node.
+`given(x).surface(nodes)` has every x at every node: one factorisation or propagation per node.
+
+From four parameters on a tensor rule has too many nodes, and p(x) is a mean over draws theta_k of a
+density q_x made for each x: a mixture of two Student t densities around the maximum of p(x | theta)
+over the box, one of them twice as wide, and the uniform density,
+
+    log p(x) = log mean_k p(x | theta_k) / (V q_x(theta_k)),         V the volume of the box
+
+and the standard error of that mean takes the place of the difference of two rules.
 """
 
 from __future__ import annotations
@@ -21,14 +29,20 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy import stats
 
 from keepscore.checks import Floats, require_count
 from keepscore.errors import DomainError
+from keepscore.inference.maximise import maximise
+from keepscore.likelihood import Likelihood
 from keepscore.models.base import Model
-from keepscore.space import Region, Space
+from keepscore.space import Region, Space, tensor_grid
 
-# Intervals a side, by number of parameters; a multiple of four, so that halves are even too.
+# Intervals per side, by number of parameters; a multiple of four, so that halves are even too.
 INTERVALS = {1: 64, 2: 32, 3: 24}
+DRAWS = 1024  # per x, from four parameters on
+FREEDOM, WIDER = 5.0, 2.0
+WEIGHTS = (0.5, 0.3, 0.2)  # of the two t densities and of the uniform one
 BLOCK_ENTRIES = 2_000_000
 
 
@@ -56,28 +70,28 @@ def tensor_rule(
     coarse = np.zeros_like(fine)
     coarse[::2] = clenshaw_curtis(intervals // 2)[1]
     axes = [(low[k] + high[k]) / 2 + (high[k] - low[k]) / 2 * points for k in range(space.d)]
-    nodes = np.stack([a.ravel() for a in np.meshgrid(*axes, indexing="ij")], axis=1)
 
     def product(weights: Floats) -> Floats:
-        grids = np.meshgrid(*[weights] * space.d, indexing="ij")
-        return np.prod([g.ravel() for g in grids], axis=0)
+        return np.asarray(np.prod(tensor_grid([weights] * space.d), axis=1))
 
-    return nodes, product(fine), product(coarse)
+    return tensor_grid(axes), product(fine), product(coarse)
 
 
 def log_evidence(
     model: Model, x: NDArray[Any], intervals: int | None = None, region: Region = "train"
 ) -> tuple[Floats, Floats]:
-    """log p(x) for each row of x, and how far the coarser rule is off: (n,) each."""
+    """log p(x) for each row of x, and how far the coarser rule is off: (n,) each.
+
+    With four parameters or more, unless `intervals` is named: by sampling, and its standard error.
+    """
     space = model.space
-    count = INTERVALS.get(space.d, 16) if intervals is None else intervals
-    nodes, fine, coarse = tensor_rule(space, count, region)
     like = model.given(np.asarray(x)[:, None])
+    if intervals is None and space.d not in INTERVALS:
+        value, error = _sampled(like, region)
+        return value + _constant(model, like, x), error
+    nodes, fine, coarse = tensor_rule(space, intervals or INTERVALS[space.d], region)
     with np.errstate(divide="ignore"):
         logs = np.log(np.stack([fine, coarse]))
-    # A likelihood is known up to a constant for each x; one exact value at the centre fixes it.
-    centre = np.mean(space.box("base"), axis=0)[None]
-    constant = model.log_prob(np.tile(centre, (len(x), 1)), x) - like.surface(centre)[:, 0]
     total = np.full((2, len(x)), -np.inf)
     size = max(1, BLOCK_ENTRIES // max(1, len(x)))
     for start in range(0, len(nodes), size):
@@ -85,7 +99,69 @@ def log_evidence(
         surface = like.surface(nodes[block])
         for row in range(2):
             total[row] = np.logaddexp(total[row], _log_sum(surface + logs[row, block]))
-    return total[0] + constant, np.abs(total[0] - total[1])
+    return total[0] + _constant(model, like, x), np.abs(total[0] - total[1])
+
+
+def _constant(model: Model, like: Likelihood, x: NDArray[Any]) -> Floats:
+    """A likelihood is known up to a constant for each x; one exact value fixes it: (n,).
+
+    Taken at the centre of the box, and where that is impossible at the maximum.
+    """
+    theta = np.tile(np.mean(model.space.box("base"), axis=0), (len(x), 1))
+    group = np.arange(len(x))
+    found = model.log_prob(theta, x) - like.pairs(theta, group)
+    lost = ~np.isfinite(found)
+    if lost.any():
+        best = maximise(like[np.flatnonzero(lost)], "base").theta
+        exact = model.log_prob(best, x[lost])
+        found[lost] = exact - like.pairs(best, group[lost])
+    return found
+
+
+def _sampled(like: Likelihood, region: Region) -> tuple[Floats, Floats]:
+    """log of the mean of exp l over the region, per group (g,), and its standard error (g,)."""
+    low, high = like.space.box(region)
+    width, d = high - low, like.space.d
+    found = maximise(like, region)
+    rng = np.random.default_rng(0xE71D)
+    # Where l is flat the box is what bounds it: a curvature of 3 / width^2 at least.
+    inverse = np.linalg.inv(found.curvature + np.diag(3 / width**2))
+    factor = np.linalg.cholesky((inverse + np.swapaxes(inverse, 1, 2)) / 2)
+    value, error = np.empty(like.group_count), np.empty(like.group_count)
+    for i in range(like.group_count):
+        which = rng.choice(3, size=DRAWS, p=WEIGHTS)
+        z = rng.standard_normal((DRAWS, d)) / np.sqrt(rng.chisquare(FREEDOM, (DRAWS, 1)) / FREEDOM)
+        z *= np.where(which == 1, WIDER, 1.0)[:, None]
+        theta = found.theta[i] + z @ factor[i].T
+        flat = low + width * rng.random((DRAWS, d))
+        theta = np.where((which == 2)[:, None], flat, theta)
+        inside = ((theta >= low) & (theta <= high)).all(axis=1)
+        theta = theta[inside]
+        logs = like.pairs(theta, np.full(len(theta), i)) - _log_density(
+            np.linalg.solve(factor[i], (theta - found.theta[i]).T).T,
+            float(np.log(np.diagonal(factor[i])).sum()),
+            float(np.log(width).sum()),
+        )
+        logs = np.where(np.isnan(logs), -np.inf, logs)
+        top = logs.max()
+        weight = np.zeros(DRAWS)
+        weight[inside] = np.exp(logs - top)
+        mean = weight.mean()
+        value[i] = top + np.log(mean) - np.log(width).sum()
+        error[i] = weight.std(ddof=1) / np.sqrt(DRAWS) / mean
+    return value, error
+
+
+def _log_density(z: Floats, log_size: float, log_volume: float) -> Floats:
+    """log q at centre + factor z, for z (m, d); log_size: log det of the factor."""
+    d = z.shape[1]
+    shape = stats.multivariate_t(np.zeros(d), np.eye(d), FREEDOM)
+    parts = [
+        np.log(WEIGHTS[0]) + shape.logpdf(z) - log_size,
+        np.log(WEIGHTS[1]) + shape.logpdf(z / WIDER) - d * np.log(WIDER) - log_size,
+        np.full(len(z), np.log(WEIGHTS[2]) - log_volume),
+    ]
+    return np.asarray(np.logaddexp.reduce([np.atleast_1d(part) for part in parts], axis=0))
 
 
 def _log_sum(values: Floats) -> Floats:

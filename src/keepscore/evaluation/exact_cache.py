@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from keepscore.data.shard import one_thread
+from keepscore.differences import differences
 from keepscore.errors import FormatError, MismatchError
 from keepscore.files import make_folder, write_atomically
 from keepscore.npy import read_npz
@@ -64,10 +65,6 @@ def _read(path: Path) -> tuple[str, Arrays]:
 
 def _difference(stored: str, wanted: str) -> str:
     try:
-        there, here = json.loads(stored), json.loads(wanted)
-        keys = sorted(k for k in {*there, *here} if there.get(k) != here.get(k))
-        return "other settings: " + "; ".join(
-            f"{k} is {there.get(k)!r} there and {here.get(k)!r} here" for k in keys
-        )
-    except (ValueError, AttributeError, TypeError, RecursionError):
+        return "other settings: " + "; ".join(differences(json.loads(stored), json.loads(wanted)))
+    except (ValueError, RecursionError):
         return "something else"

@@ -19,7 +19,7 @@ differences, so its error is far below that of either BCE. The two terms of an x
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -29,11 +29,13 @@ from numpy.typing import ArrayLike, NDArray
 
 from keepscore.checks import Floats, require_count
 from keepscore.data import Dataset, simulate
+from keepscore.differences import differences
 from keepscore.errors import MismatchError, MissingError
 from keepscore.evaluation.estimate import Estimate, mean, root_mean_square
 from keepscore.evaluation.evidence import INTERVALS, log_evidence
 from keepscore.evaluation.exact_cache import Arrays, cached
 from keepscore.inference import invariants
+from keepscore.losses import pair_losses
 from keepscore.models.base import Model, describe
 from keepscore.space import Space
 
@@ -125,8 +127,31 @@ def ltest(
 ) -> LTest:
     """Metrics of a surrogate on n fresh pairs of the model; see the top of this file.
 
-    `exact` and `evidence` are the numbers of pairs with exact values. A `test_set` made beforehand
-    by `ltest_set` is used as it is.
+    Args:
+        surrogate: What is judged: its log-ratio and score.
+        model: The model it was trained on.
+        n: Pairs.
+        seed: Seed of the pairs.
+        exact: How many of them have exact values, for scores and differences.
+        evidence: How many of those have the evidence, for the smallest cross-entropy possible.
+        test_set: Pairs and exact values made beforehand by `ltest_set`, used as they are.
+
+    Returns:
+        Each metric with its standard error; None where the model has no likelihood.
+
+    Raises:
+        MismatchError: Surrogate and model have different parameter spaces.
+
+    Example:
+        >>> import keepscore as ks
+        >>> from types import SimpleNamespace
+        >>> model = ks.models.GaussianField(shape=(3, 3))
+        >>> exact = SimpleNamespace(
+        ...     space=model.space, log_ratio=model.log_prob, score=model.score
+        ... )
+        >>> found = ks.ltest(exact, model, n=100, exact=50, evidence=4)
+        >>> found.rmse_near.value, [value.value for value in found.score_mse]
+        (0.0, [0.0, 0.0, 0.0])
     """
     require_same_space(surrogate.space, model.space)
     pairs = ltest_set(model, n, seed, exact, evidence) if test_set is None else test_set
@@ -137,7 +162,7 @@ def ltest(
     if values:
         record |= _against_exact(surrogate, pairs)
         e = len(values["evidence"])
-        limit = _pair_loss(
+        limit = pair_losses(
             values["log_prob"][:e] - values["evidence"], values["negative"][:e] - values["evidence"]
         )
         record["bce_limit"], record["bce_excess"] = mean(limit), mean(loss[:e] - limit)
@@ -183,7 +208,7 @@ def ltest_set(
     theta, x, _ = data.rows(np.arange(k))
     if not _has_likelihood(model, theta[:1], x[:1]):
         return LTestSet(data, partner, {}, seed)
-    rule = INTERVALS.get(model.space.d, 16) if intervals is None else intervals
+    rule = INTERVALS.get(model.space.d) if intervals is None else intervals
     identity = {"model": describe(model), "seed": seed, "n": n, "exact": k, "evidence": e}
     values = cached(
         None if folder is None else folder / "exact.npz",
@@ -200,7 +225,7 @@ def _exact_values(
     partner: Floats,
     nudges: Floats,
     evidence: int,
-    intervals: int,
+    intervals: int | None,
 ) -> Arrays:
     value, score = model.log_prob_and_score(theta, x)
     near, far = (model.space.clip(theta + s * z) for s, z in zip((NEAR, FAR), nudges, strict=True))
@@ -218,12 +243,6 @@ def _exact_values(
     }
 
 
-def _pair_loss(positive: Floats, negative: Floats) -> Floats:
-    """The mean of the two losses of each x: softplus(-h) with its own theta, softplus(h) with
-    another's."""
-    return 0.5 * (np.logaddexp(0.0, -positive) + np.logaddexp(0.0, negative))
-
-
 def _losses(surrogate: LogRatio, pairs: LTestSet) -> Floats:
     """One BCE term per pair, (n,), in blocks so that data larger than memory pass through."""
     theta, n = np.asarray(pairs.data.theta), len(pairs.data)
@@ -233,7 +252,7 @@ def _losses(surrogate: LogRatio, pairs: LTestSet) -> Floats:
         x = pairs.data.rows(index)[1]
         own = np.asarray(surrogate.log_ratio(theta[index], x), dtype=np.float64)
         other = np.asarray(surrogate.log_ratio(theta[pairs.partner[index]], x), dtype=np.float64)
-        parts.append(_pair_loss(own, other))
+        parts.append(pair_losses(own, other))
     return np.concatenate(parts)
 
 
@@ -268,17 +287,10 @@ def _has_likelihood(model: Model, theta: Floats, x: NDArray[Any]) -> bool:
 
 def require_same_space(surrogate: Space, model: Space) -> None:
     """A surrogate is judged only against a model of its own parameter space."""
-    there, here = surrogate.to_dict(), model.to_dict()
-    if there != here:
-        differing = _first_difference(there, here)
+    words = ("in the surrogate", "in the model")
+    if differing := list(differences(surrogate.to_dict(), model.to_dict(), words=words)):
         raise MismatchError(
-            f"The surrogate and the model have different parameter spaces: {differing}. "
-            "Build the model with the settings the surrogate was trained with."
+            "The surrogate and the model have different parameter spaces: "
+            f"{'; '.join(differing[:3])}. Build the model with the settings the surrogate was "
+            "trained with."
         )
-
-
-def _first_difference(there: Mapping[str, Any], here: Mapping[str, Any]) -> str:
-    for key in ("parameters", "fixed"):
-        if there[key] != here[key]:
-            return f"{key} {there[key]!r} against {here[key]!r}"
-    return "unknown"

@@ -57,7 +57,7 @@ class Affordable:
 
 
 @dataclass(frozen=True)
-class Worth:
+class Pilot:
     """What a pilot found. metric: "rmse_far" or "bce"; curve: loss -> N -> one value a seed."""
 
     model: str
@@ -124,7 +124,7 @@ def worth(
     seed: int = 0,
     config: TrainConfig | None = None,
     progress: Callable[[str], Any] = lambda text: None,
-) -> Worth:
+) -> Pilot:
     """Train on at most n simulations, with and without scores; say which pays within `budget`
     seconds of simulating and training. network, config: as for `train`. `progress` is told each
     step."""
@@ -135,7 +135,7 @@ def worth(
     if model.score_kind is None:
         raise MissingError(f"{model.name} has no score, exact or joint: there is nothing to weigh.")
     began = time.perf_counter()
-    config = TrainConfig.recommended() if config is None else config
+    config = TrainConfig() if config is None else config
     progress("timing the simulator")
     simulation, score = _simulation_costs(model, seed)
     progress(f"simulating {n:,}")
@@ -160,7 +160,7 @@ def worth(
     plans = tuple(_affordable(loss, costs, budget, config, found.factor) for loss in ("BCE", "ASA"))
     spent = time.perf_counter() - began
     label = network if isinstance(network, str) else getattr(network, "__name__", "your own")
-    return Worth(model.name, label, metric, curve, found, costs, budget, plans, spent)
+    return Pilot(model.name, label, metric, curve, found, costs, budget, plans, spent)
 
 
 def _seeded(config: TrainConfig, k: int) -> TrainConfig:
@@ -171,7 +171,7 @@ def _one(
     model: Model, data: Dataset, tests: LTestSet, loss: str, network: Any, config: TrainConfig
 ) -> tuple[float, float]:
     """The metric of one small run, and seconds a step."""
-    how = ASA.recommended() if loss == "ASA" else BCE()
+    how = ASA() if loss == "ASA" else BCE()
     trained = train(data, None, network, how, config, progress=False)
     result = ltest(trained, model, test_set=tests)
     value = result.bce.value if result.rmse_far is None else result.rmse_far.value

@@ -139,16 +139,17 @@ def scorecard(surrogate: Any, model: Model, size: str = "small", seed: int = 0) 
     loss = ltest(surrogate, model, chosen.n, seed, chosen.exact, chosen.evidence)
     inference = None
     if loss.exact:
-        grid = _grid(model.space.d, chosen.side)
-        inference = etest(surrogate, model, grid, chosen.groups, GROUP_SIZE, seed)
+        grid, thetas = _design(model.space.d, chosen.side)
+        inference = etest(surrogate, model, grid, chosen.groups, GROUP_SIZE, seed, thetas=thetas)
     return Scorecard(model.name, size, seed, loss, inference)
 
 
-def _grid(d: int, side: int | None) -> tuple[int, ...]:
-    if side is None:
-        return GRID.get(d, (3,) * d)
+def _design(d: int, side: int | None) -> tuple[tuple[int, ...] | None, int | None]:
+    """Grid of the E-test, or, where no grid is small enough, how many scattered theta."""
+    if d not in GRID:
+        return None, None if side is None else side**2
     # About side^2 points whatever the dimension.
-    return (max(2, round(side ** (2 / d))),) * d
+    return GRID[d] if side is None else (max(2, round(side ** (2 / d))),) * d, None
 
 
 def _heading(card: Scorecard, test: str) -> str:

@@ -5,13 +5,13 @@ from __future__ import annotations
 import numpy as np
 from matplotlib.figure import Figure
 
-from keepscore.evaluation.pilot import Worth
+from keepscore.evaluation.pilot import Pilot
 from keepscore.figures.style import DASHES, INK, colour_of, decimal_log, panels, styled
 
 AXIS = {"rmse_far": "error of log-likelihood differences (RMSE)", "bce": "test BCE"}
 
 
-def worth(pilot: Worth) -> Figure:
+def worth(pilot: Pilot) -> Figure:
     """BCE's curve over N with each seed's run, ASA's runs, and the step between them."""
     with styled():
         figure, (ax,) = panels(1, width=5.2, height=3.6)

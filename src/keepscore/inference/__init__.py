@@ -3,7 +3,6 @@
 from keepscore.inference.calibration import calibrate
 from keepscore.inference.confidence import ConfidenceSet, Intervals, confidence_set
 from keepscore.inference.coverage import LocalCoverage, local_coverage
-from keepscore.inference.likelihood import Likelihood, select
 from keepscore.inference.lrt import LRT, lrt
 from keepscore.inference.mle import MLE, mle
 from keepscore.inference.null_distribution import Calibration
@@ -11,6 +10,7 @@ from keepscore.inference.posterior import posterior
 from keepscore.inference.profile import profile_curve
 from keepscore.inference.refine import Refinement, refine
 from keepscore.inference.sbc import SBC, sbc
+from keepscore.likelihood import Likelihood
 
 __all__ = [
     "LRT",
@@ -31,5 +31,4 @@ __all__ = [
     "profile_curve",
     "refine",
     "sbc",
-    "select",
 ]

@@ -18,10 +18,14 @@ from scipy import stats
 from keepscore.checks import Floats, as_theta, require_count, require_level
 from keepscore.errors import DomainError, unknown_name
 from keepscore.inference import invariants
-from keepscore.inference.calibration import LikelihoodSource, Simulator, null_statistics
+from keepscore.inference.calibration import Simulator, null_statistics
 from keepscore.inference.null_distribution import Calibration
-from keepscore.space import Region, Space, cells_per_side
+from keepscore.likelihood import LikelihoodSource
+from keepscore.numerics.space_filling import fill_cube
+from keepscore.space import Region, Space
 
+POINTS_PER_SIDE = {1: 100, 2: 10, 3: 5}
+POINTS = 100  # scattered, from four parameters on
 STREAM = 0xC0FE
 
 
@@ -97,10 +101,35 @@ def local_coverage(
     region: Region = "test",
     seed: int = 0,
 ) -> LocalCoverage:
-    """Coverage of joint confidence sets at each theta (m, d); by default a grid of about 100 points
-    over the `region`, with `groups` simulated data sets at each. The sets are those of
-    `confidence_set` in the base box (or the calibration's own). Without a `calibration`, the one
-    saved with the surrogate is used if it has one."""
+    """Coverage of joint confidence sets at each of many theta, by simulation.
+
+    Args:
+        surrogate: What makes the sets: a surrogate, or a model.
+        simulator: A model, or anything with `simulate`.
+        level: Nominal coverage.
+        calibration: Critical values beside Wilks'; without one, that saved with the surrogate.
+        theta: Points (m, d); by default about 100 over the `region`, on a grid for up to three
+            parameters and scattered evenly for more.
+        groups: Data sets simulated at each theta.
+        group_size: Observations per data set.
+        region: Where the default points lie. The sets are those of `confidence_set` in the base box
+            (or the calibration's own).
+        seed: Seed of the simulations.
+
+    Returns:
+        Coverage at each theta and in all, for each method.
+
+    Raises:
+        DomainError: The calibration is for something else, or a point lies outside the sets' box.
+
+    Example:
+        >>> import keepscore as ks
+        >>> model = ks.models.GaussianField(shape=(4, 4))
+        >>> found = ks.local_coverage(model, model, theta=[[0.0, 0.0, 0.0]], groups=40)
+        >>> rate, error = found.overall()
+        >>> bool(abs(rate - 0.95) < 4 * error)
+        True
+    """
     level = require_level(level)
     groups = require_count(groups, "groups")
     group_size = require_count(group_size, "group_size")
@@ -121,8 +150,8 @@ def local_coverage(
         raise DomainError(f"Points must lie in the {box} box, where the sets are.")
     rng = np.random.default_rng([seed, STREAM])
     rows = np.repeat(points, groups, axis=0)
-    held = np.ones(space.d, dtype=bool)
-    statistic = null_statistics(surrogate, simulator, rows, group_size, rng, held, box)
+    held = np.ones((1, space.d), dtype=bool)
+    statistic = null_statistics(surrogate, simulator, rows, group_size, rng, held, box)[:, 0]
     covered = {"wilks": statistic <= stats.chi2.ppf(level, space.d)}
     if known is not None:
         covered["calibrated"] = statistic <= known.critical(rows, level)
@@ -137,4 +166,7 @@ def local_coverage(
 
 
 def _points(space: Space, region: Region) -> Floats:
-    return space.grid(max(2, cells_per_side(100, space.d)), region)
+    if space.d in POINTS_PER_SIDE:
+        return space.grid(POINTS_PER_SIDE[space.d], region)
+    low, high = space.box(region)
+    return low + (high - low) * fill_cube(POINTS, space.d)

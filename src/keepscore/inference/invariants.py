@@ -82,14 +82,6 @@ def require_holds(ends: Floats, estimate: Floats, width: Floats, function: str) 
     require(inside, function, law, shown)
 
 
-def statistic(best: Floats, null: Floats, function: str) -> Floats:
-    """Lambda = 2 (best - null), not negative; more than rounding below zero is a fault."""
-    value = 2 * (np.asarray(best, dtype=np.float64) - null)
-    law = "a likelihood-ratio statistic must not be negative"
-    require(value >= -2 * rounding(best), function, law, value)
-    return np.maximum(value, 0.0)
-
-
 def require_not_negative(values: Any, function: str, name: str) -> None:
     """Not negative and not NaN."""
     values = np.asarray(values)

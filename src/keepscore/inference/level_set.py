@@ -26,6 +26,7 @@ from scipy.interpolate import make_interp_spline
 
 from keepscore.checks import Floats
 from keepscore.likelihood import Integers
+from keepscore.space import tensor_grid
 
 POINTS_PER_SIDE = {1: 101, 2: 24, 3: 12}
 FINE = 4  # spline points per cell in step 1
@@ -220,10 +221,10 @@ def _interpolate(cube: Floats, where: Floats, slope_along: int | None = None) ->
 
 def _lattice(low: Floats, high: Floats, side: int) -> Floats:
     """Even grids over boxes low, high (n, p): (n, side^p, p), last coordinate fastest."""
-    p = low.shape[1]
-    axes = np.linspace(low, high, side, axis=2)
-    index = np.stack(np.unravel_index(np.arange(side**p), (side,) * p), axis=1)
-    return np.stack([axes[:, a, index[:, a]] for a in range(p)], axis=2)
+    share = tensor_grid([np.linspace(0, 1, side)] * low.shape[1])
+    # The upper bound itself, not one rounding away from it.
+    inner = low[:, None] + (high - low)[:, None] * share
+    return np.where(share == 1, high[:, None], inner)
 
 
 def _smooth(values: Floats) -> Floats:

@@ -16,20 +16,17 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy import stats
 
-from keepscore.checks import Floats, as_floats
+from keepscore.checks import Floats, as_floats, require_finite
 from keepscore.errors import DomainError, ShapeError
 from keepscore.inference import invariants
 from keepscore.inference.bfgs import Summit
-from keepscore.inference.likelihood import (
-    Likelihood,
-    require_likelihood,
-    require_theta0,
-    squeeze,
-)
-from keepscore.inference.maximise import Maximum, climb_again, maximise, require_maximum
+from keepscore.inference.maximise import improved, maximum_of
 from keepscore.inference.mle import warn_unconverged
 from keepscore.inference.null_distribution import Calibration, find_calibration
+from keepscore.inference.plain_data import plain
 from keepscore.inference.profile import restricted
+from keepscore.inference.statistic import statistic as checked_statistic
+from keepscore.likelihood import Likelihood, Maximum, require_likelihood
 from keepscore.space import Region, Space
 
 
@@ -39,7 +36,7 @@ class LRT:
 
     p_value is the chi-square one; calibrated_p_value is None without a calibration. `null` is the
     best theta under the null hypothesis, (d,) or (g, d). `restarted`: theta0 beat the first search.
-    fitted: what one theta was fitted to, in words.
+    fitted: what one theta was fitted to, in words. basis: what the likelihood stands on.
     """
 
     parameters: tuple[str, ...]
@@ -51,6 +48,7 @@ class LRT:
     restarted: Any
     maximum: Maximum = field(repr=False, compare=False)
     fitted: str = ""
+    basis: str = ""
 
     def __post_init__(self) -> None:
         name = "a likelihood-ratio statistic"
@@ -67,6 +65,7 @@ class LRT:
                 f"Likelihood-ratio test of {what}: "
                 f"{self.fitted or f'{len(self.statistic)} groups'}; "
                 f"{rejected} with a chi-square p-value below 0.05"
+                + (f"; {self.basis}" if self.basis else "")
             )
         text = (
             f"Likelihood-ratio test of {what}: statistic {self.statistic:.4g}, "
@@ -74,7 +73,21 @@ class LRT:
         )
         if self.calibrated_p_value is not None:
             text += f" (calibrated: {self.calibrated_p_value:.4g})"
-        return f"{text}; {self.fitted}" if self.fitted else text
+        return "; ".join(part for part in (text, self.fitted, self.basis) if part)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data for JSON; an infinite statistic (impossible data) is None."""
+        return {
+            "parameters": list(self.parameters),
+            "statistic": plain(self.statistic),
+            "degrees_of_freedom": self.degrees_of_freedom,
+            "p_value": plain(self.p_value),
+            "calibrated_p_value": plain(self.calibrated_p_value),
+            "null": plain(self.null),
+            "restarted": plain(self.restarted),
+            "fitted": self.fitted,
+            "basis": self.basis,
+        }
 
 
 def lrt(
@@ -83,34 +96,57 @@ def lrt(
     parameters: Sequence[str] | None = None,
     calibration: Calibration | Mapping[str, Any] | None = None,
     region: Region = "base",
-    maximum: Maximum | None = None,
 ) -> LRT:
     """Test theta = theta0, or only the named parameters, for every group.
 
-    theta0 (working parameters) is (d,) for all groups or (g, d), one a group; with k `parameters`
-    it is (k,), (g, k), or a mapping from name to value. `maximum` (that of a previous result on the
-    same likelihood) saves the search.
+    Args:
+        like: A likelihood, from `model.given(xs)`, `surrogate.given(xs)` or `ks.refine`.
+        theta0: The null value, working: (d,) for all groups or (g, d), one per group; with k
+            `parameters` (k,), (g, k), or a mapping from name to value.
+        parameters: Names of the parameters tested, in the space's order; the others are profiled
+            out. None tests all of them at once.
+        calibration: Null distribution by simulation (`ks.calibrate`); without one, that saved with
+            the surrogate is used where it applies.
+        region: Box of theta.
+
+    Returns:
+        The statistic, the chi-square p-value and, with a calibration, the calibrated one.
+
+    Raises:
+        ShapeError: theta0 does not fit the parameters and groups.
+        DomainError: theta0 lies outside the box, or the calibration given is for something else.
+
+    Example:
+        >>> import numpy as np
+        >>> import keepscore as ks
+        >>> model = ks.models.GaussianField(shape=(6, 6))
+        >>> like = model.given(model.simulate(np.zeros((20, 3)), np.random.default_rng(0)))
+        >>> bool(ks.lrt(like, [0.0, 0.0, 0.0]).p_value > 0.01)
+        True
+        >>> bool(ks.lrt(like, {"l_x": 0.9}, parameters=["l_x"]).p_value < 0.01)
+        True
     """
     require_likelihood(like)
     held, names = held_parameters(like.space, parameters)
-    rows = require_theta0(like, _fill(like, theta0, held, region), region)
+    rows = _null_values(like, _fill(like, theta0, held, region), region)
     calibration = find_calibration(like, calibration, names, region)
-    found = require_maximum(like, maximum, region) or maximise(like, region)
+    found = maximum_of(like, region)
     null, found, restarted = null_maximum(like, found, held, rows)
     warn_unconverged(found)
-    statistic = invariants.statistic(found.value, null.value, "lrt")
+    statistic = checked_statistic(found.value, null.value, "lrt")
     df = int(held.sum())
     calibrated = None if calibration is None else calibration.p_value(statistic, null.theta)
     return LRT(
         parameters=names,
-        statistic=squeeze(like, statistic),
+        statistic=like.squeezed(statistic),
         degrees_of_freedom=df,
-        p_value=squeeze(like, stats.chi2.sf(statistic, df)),
-        calibrated_p_value=None if calibrated is None else squeeze(like, calibrated),
-        null=squeeze(like, null.theta),
-        restarted=squeeze(like, restarted),
+        p_value=like.squeezed(stats.chi2.sf(statistic, df)),
+        calibrated_p_value=None if calibrated is None else like.squeezed(calibrated),
+        null=like.squeezed(null.theta),
+        restarted=like.squeezed(restarted),
         maximum=found,
         fitted=like.grouping,
+        basis=like.basis,
     )
 
 
@@ -126,8 +162,7 @@ def null_maximum(
         null = Summit(theta0, value, theta0, found.curvature, np.isfinite(value), len(group))
     else:
         null = restricted(like, found, np.tile(held, (len(group), 1)), theta0, group)
-    beaten = null.value > found.value
-    better = climb_again(like, found, group[beaten], null.theta[beaten], null.value[beaten])
+    better, beaten = improved(like, found, null.theta, null.value)
     return null, better, beaten
 
 
@@ -175,3 +210,24 @@ def _fill(
     whole = np.array(np.broadcast_to((low + high) / 2, (*array.shape[:-1], like.space.d)))
     whole[..., held] = array
     return whole
+
+
+def _null_values(like: Likelihood, theta0: Floats, region: Region) -> Floats:
+    """A null value for every group, (g, d): given once (d,) or per group (g, d), and inside."""
+    d = like.space.d
+    if theta0.shape not in ((d,), (like.group_count, d)):
+        raise ShapeError(
+            f"theta0 must have shape ({d},), or ({like.group_count}, {d}) for one per group; "
+            f"got {theta0.shape}."
+        )
+    require_finite(theta0, "theta0")
+    rows = np.array(np.broadcast_to(theta0, (like.group_count, d)))
+    inside = like.space.contains(rows, region)
+    if not inside.all():
+        low, high = like.space.box(region)
+        box = " x ".join(f"[{a:g}, {b:g}]" for a, b in zip(low, high, strict=True))
+        raise DomainError(
+            f"theta0 must lie in the {region} box {box} of the working parameters "
+            f"({', '.join(like.space.working_names)}); got {rows[~inside][0].tolist()}."
+        )
+    return np.clip(rows, *like.space.box(region))

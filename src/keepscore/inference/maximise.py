@@ -1,68 +1,88 @@
-"""From nothing to the global maximum: a coarse surface, its local maxima, and a climb from each.
+"""From nothing to the global maximum: a look over the box, its local maxima, and a climb from each.
 
-One call of `surface` gives every group at every point of a coarse grid (shared theta, which is what
-exact and surrogate likelihoods are fastest at). Around each of a group's highest local maxima, a
-quadratic fitted to the 3^d neighbouring values gives the first step and the first curvature for
-free, so the climb that follows needs few gradients.
+One call of `surface` gives every group at every point of a design (shared theta, which is what
+exact and surrogate likelihoods are fastest at). Up to four parameters the design is a coarse grid,
+and around each of a group's highest local maxima a quadratic fitted to the 3^d neighbouring values
+gives the first step and the first curvature for free, so the climb that follows needs few
+gradients. From five parameters on a grid would have too many points, and few of them inside: the
+design is a Sobol sequence, 64 points per parameter, whose local maxima are the points higher than
+their nearest neighbours; climbs begin with a step of about a tenth of the box.
+
+`maximum_of` is what everybody asks: it searches once per likelihood and region.
 """
 
 from __future__ import annotations
 
 import itertools
-from dataclasses import dataclass
 
 import numpy as np
 from scipy import ndimage
+from scipy.spatial import cKDTree
 
 from keepscore.checks import Floats, require_count
-from keepscore.errors import ConvergenceError, DtypeError, MismatchError
-from keepscore.inference.bfgs import Climb, Summit, climb, make_positive
+from keepscore.errors import ConvergenceError
+from keepscore.inference.bfgs import Climb, climb, make_positive
 from keepscore.inference.invariants import rounding
-from keepscore.inference.likelihood import surface_by_blocks
-from keepscore.likelihood import Integers, Likelihood
+from keepscore.likelihood import Integers, Likelihood, Maximum, Modes
+from keepscore.numerics.space_filling import fill_cube
 from keepscore.space import Region
 
 STARTS = 3
+STARTS_WITHOUT_GRID = 8
 POINTS_PER_SIDE = {1: 41, 2: 11, 3: 7, 4: 5}
+DESIGN_PER_PARAMETER = 64
+FIRST_STEP = 0.1  # of the box, where no grid tells the curvature
 
 
-@dataclass
-class Maximum:
-    """The maximum of every group: theta (g, d), value (g,), curvature (g, d, d), converged (g,)."""
+def maximum_of(
+    like: Likelihood,
+    region: Region = "base",
+    starts: int | None = None,
+    points: int | None = None,
+) -> Maximum:
+    """The maximum of every group: the one remembered, or else searched for and remembered.
 
-    theta: Floats
-    value: Floats
-    curvature: Floats
-    converged: np.ndarray
-    evaluations: int
-    region: Region
-
-    def replaced(self, group: Integers, summit: Summit) -> Maximum:
-        """The same with better maxima found for some groups."""
-        theta, value = self.theta.copy(), self.value.copy()
-        curvature, converged = self.curvature.copy(), self.converged.copy()
-        theta[group], value[group] = summit.theta, summit.value
-        curvature[group], converged[group] = summit.curvature, summit.converged
-        count = self.evaluations + summit.evaluations
-        return Maximum(theta, value, curvature, converged, count, self.region)
+    With `starts` or `points` named the search is made in any case, and what is higher is kept.
+    """
+    known = like.known_maximum(region)
+    if known is not None and starts is None and points is None:
+        return known
+    return like.remember(maximise(like, region, starts, points))
 
 
 def maximise(
-    like: Likelihood, region: Region = "base", starts: int = STARTS, points: int | None = None
+    like: Likelihood,
+    region: Region = "base",
+    starts: int | None = None,
+    points: int | None = None,
 ) -> Maximum:
-    """Global maximum over the region's box, for every group."""
-    starts = require_count(starts, "starts")
+    """Global maximum over the region's box, for every group; nothing is remembered.
+
+    starts: climbs per group (3 with a grid, 8 without). points: per side of the grid; with five
+    parameters or more, twice as many give a design of twice the size (3 is the usual size).
+    """
     d = like.space.d
+    gridded = d in POINTS_PER_SIDE
+    count = STARTS if gridded else STARTS_WITHOUT_GRID
+    count = count if starts is None else require_count(starts, "starts")
     side = POINTS_PER_SIDE.get(d, 3) if points is None else require_count(points, "grid", minimum=3)
     low, high = like.space.box(region)
-    grid = like.space.grid(side, region)
-    surface = np.asarray(surface_by_blocks(like, grid), dtype=float)
+    if gridded:
+        design = like.space.grid(side, region)
+    else:
+        n = DESIGN_PER_PARAMETER * d * side // 3
+        design = low + (high - low) * fill_cube(n, d)
+    surface = like.surface_in_blocks(design)
+    finite = np.where(np.isfinite(surface), surface, -np.inf)
     _require_somewhere_finite(surface)
-    problem, start, curvature = _starts(surface.reshape(-1, *(side,) * d), starts)
-    spacing = (high - low) / (side - 1)
+    if gridded:
+        problem, start, curvature = _starts(surface.reshape(-1, *(side,) * d), count)
+        spacing = (high - low) / (side - 1)
+        start, curvature = low + start * spacing, curvature / np.outer(spacing, spacing)
+    else:
+        problem, start, curvature = _scattered_starts(like, design, finite, high - low, count)
     box = (np.broadcast_to(low, start.shape), np.broadcast_to(high, start.shape))
-    curvature = curvature / np.outer(spacing, spacing)
-    summit = climb(like, Climb(low + start * spacing, problem, *box, high - low, curvature))
+    summit = climb(like, Climb(start, problem, *box, high - low, curvature))
     best = _best_of(problem, summit.value, like.group_count)
     found = Maximum(
         summit.theta[best],
@@ -71,38 +91,30 @@ def maximise(
         summit.converged[best],
         summit.evaluations,
         region,
+        Modes(problem, summit.theta, summit.value, summit.curvature),
     )
-    # A coarse grid can mislead the quadratic; no group may end below a point already seen.
-    seen = np.where(np.isfinite(surface), surface, -np.inf).max(axis=1)
+    # A coarse design can mislead; no group may end below a point already seen.
+    seen = finite.max(axis=1)
     low_ones = np.flatnonzero(found.value < seen - 1e-5 * (1 + np.abs(seen)))
-    start = grid[np.where(np.isfinite(surface), surface, -np.inf)[low_ones].argmax(axis=1)]
-    return climb_again(like, found, low_ones, start, seen[low_ones])
+    return climb_again(
+        like, found, low_ones, design[finite[low_ones].argmax(axis=1)], seen[low_ones]
+    )
 
 
-def require_maximum(like: Likelihood, maximum: Maximum | None, region: Region) -> Maximum | None:
-    """A maximum that a caller brings along is of this likelihood and this region, or an error."""
-    if maximum is None:
-        return None
-    if not isinstance(maximum, Maximum):
-        raise DtypeError(
-            f"maximum must be the `maximum` of a result of mle, lrt or confidence_set; "
-            f"got {type(maximum).__name__}."
-        )
-    if maximum.region != region or maximum.theta.shape != (like.group_count, like.space.d):
-        raise MismatchError(
-            f"The maximum given is over the {maximum.region} box with shape "
-            f"{maximum.theta.shape}; this needs the {region} box and "
-            f"{(like.group_count, like.space.d)}. Leave it out to search again."
-        )
-    value = np.asarray(like.pairs(maximum.theta, np.arange(like.group_count)), dtype=np.float64)
-    other = ~(np.abs(value - maximum.value) <= 10 * rounding(maximum.value))
-    if other.any():
-        raise MismatchError(
-            f"The maximum given is of another likelihood: in {int(other.sum())} of {len(other)} "
-            f"group(s) its value is not the one here (the first: {maximum.value[other][0]:g}, "
-            f"here {value[other][0]:g}). Leave it out to search again."
-        )
-    return maximum
+def improved(
+    like: Likelihood, found: Maximum, theta: Floats, value: Floats, slack: Floats | float = 0.0
+) -> tuple[Maximum, np.ndarray]:
+    """The cross-check of a maximum against a place per group, theta (g, d) with values (g,).
+
+    Where that lies above what the search had found, by more than `slack`, the search missed: it
+    starts again there, and what it finds is remembered. Returns the maximum, and which groups (g,)
+    were beaten.
+    """
+    beaten = np.asarray(value > found.value + slack)
+    rows = np.flatnonzero(beaten)
+    if len(rows) == 0:
+        return found, beaten
+    return like.remember(climb_again(like, found, rows, theta[rows], value[rows])), beaten
 
 
 def climb_again(
@@ -123,7 +135,30 @@ def climb_again(
     summit.theta = np.where(stayed[:, None], np.clip(start, low, high), summit.theta)
     summit.value = np.maximum(summit.value, value)
     summit.converged = summit.converged & ~stayed
-    return found.replaced(group, summit)
+    theta, best = found.theta.copy(), found.value.copy()
+    curvature, converged = found.curvature.copy(), found.converged.copy()
+    theta[group], best[group] = summit.theta, summit.value
+    curvature[group], converged[group] = summit.curvature, summit.converged
+    count = found.evaluations + summit.evaluations
+    return Maximum(theta, best, curvature, converged, count, found.region, found.modes)
+
+
+def _scattered_starts(
+    like: Likelihood, design: Floats, finite: Floats, width: Floats, starts: int
+) -> tuple[Integers, Floats, Floats]:
+    """Group, start and curvature of each group's highest local maxima on a scattered design."""
+    d = design.shape[1]
+    _, near = cKDTree(design / width).query(design / width, k=min(len(design), d + 2))
+    peak = finite >= finite[:, near].max(axis=2)
+    ranked = np.where(peak & np.isfinite(finite), finite, -np.inf)
+    order = np.argsort(-ranked, axis=1, kind="stable")[:, :starts]
+    rows, ranks = np.nonzero(np.isfinite(np.take_along_axis(ranked, order, axis=1)))
+    start = design[order[rows, ranks]]
+    _, gradient = like.pairs_gradient(start, rows)
+    # B = |g| / step, in units of the box: the first Newton step is that long in every direction.
+    steep = np.abs(np.nan_to_num(np.asarray(gradient, dtype=np.float64))) * width
+    steep = np.maximum(steep, np.maximum(1e-3 * steep.max(axis=1, keepdims=True), 1e-3))
+    return rows, start, np.eye(d) * (steep / (FIRST_STEP * width**2))[:, None, :]
 
 
 def _starts(surface: Floats, starts: int) -> tuple[Integers, Floats, Floats]:

@@ -21,8 +21,9 @@ import numpy as np
 from keepscore.checks import Floats
 from keepscore.errors import KeepscoreWarning
 from keepscore.inference import invariants
-from keepscore.inference.likelihood import Likelihood, require_likelihood, squeeze
-from keepscore.inference.maximise import STARTS, Maximum, maximise
+from keepscore.inference.maximise import maximum_of
+from keepscore.inference.plain_data import plain
+from keepscore.likelihood import Likelihood, Maximum, require_likelihood
 from keepscore.space import Region, Space
 
 STEP = 0.05  # of a standard error
@@ -41,7 +42,8 @@ class MLE:
     standard_errors, raw_standard_errors: (d,), NaN for one of `reasons`. on_boundary: (d,) bool.
     converged: the search met its tolerance. regular: the information is positive definite in the
     parameters off the boundary. evaluations: calls of the log-likelihood with gradient, all groups
-    together. fitted: what one theta was fitted to, in words.
+    together. fitted: what one theta was fitted to, in words. basis: what the likelihood stands on,
+    "exact", "surrogate" or "refined: ...".
     """
 
     space: Space
@@ -58,6 +60,7 @@ class MLE:
     evaluations: int
     maximum: Maximum = field(repr=False, compare=False)
     fitted: str = ""
+    basis: str = ""
 
     def __post_init__(self) -> None:
         low, high = self.space.box(self.region)
@@ -95,19 +98,67 @@ class MLE:
         notes = [] if self.converged else [NOT_CONVERGED]
         notes += [] if self.regular else [NOT_REGULAR]
         tail = f"; {'; '.join(notes)}" if notes else ""
-        return "\n".join([*lines, f"log-likelihood {self.log_likelihood:.6g}{tail}"])
+        on = f" ({self.basis})" if self.basis else ""
+        return "\n".join([*lines, f"log-likelihood {self.log_likelihood:.6g}{on}{tail}"])
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data for JSON; NaN (no standard error, for one of `reasons`) is None."""
+        return {
+            "names": list(self.space.names),
+            "region": self.region,
+            "estimate": plain(self.estimate),
+            "raw": plain(self.raw),
+            "log_likelihood": plain(self.log_likelihood),
+            "standard_errors": plain(self.standard_errors),
+            "raw_standard_errors": plain(self.raw_standard_errors),
+            "reasons": np.asarray(self.reasons).tolist(),
+            "on_boundary": plain(self.on_boundary),
+            "converged": plain(self.converged),
+            "regular": plain(self.regular),
+            "evaluations": self.evaluations,
+            "fitted": self.fitted,
+            "basis": self.basis,
+        }
 
 
 def mle(
-    like: Likelihood, region: Region = "base", starts: int = STARTS, grid: int | None = None
+    like: Likelihood,
+    region: Region = "base",
+    starts: int | None = None,
+    grid: int | None = None,
 ) -> MLE:
     """Maximum likelihood estimate of every group, inside the region's box.
 
-    `grid` is the number of points per side of the coarse grid the search starts from (11 for two
-    parameters), and `starts` how many of its local maxima are climbed.
+    The maximum is remembered by `like`: tests, sets and posteriors of the same object do not search
+    again. Naming `starts` or `grid` searches anew, and the higher maximum is kept.
+
+    Args:
+        like: A likelihood, from `model.given(xs)`, `surrogate.given(xs)` or `ks.refine`.
+        region: Box of theta: "base", "train" or "test".
+        starts: How many local maxima of the first look are climbed (3; 8 from five parameters on).
+        grid: Points per side of the coarse grid the search starts from (11 for two parameters).
+            From five parameters on the first look is a scattered design instead; 6 doubles it.
+
+    Returns:
+        Estimates with standard errors, what is wrong with them if anything is, and their `basis`.
+
+    Raises:
+        DtypeError: `like` is no likelihood.
+        ConvergenceError: The log-likelihood is finite nowhere on the first look.
+
+    Example:
+        >>> import numpy as np
+        >>> import keepscore as ks
+        >>> model = ks.models.GaussianField(shape=(6, 6))
+        >>> xs = model.simulate(np.zeros((20, 3)), np.random.default_rng(0))
+        >>> found = ks.mle(model.given(xs))
+        >>> found.converged, found.basis
+        (True, 'exact')
+        >>> bool((np.abs(found.estimate) < 3 * found.standard_errors).all())
+        True
     """
     require_likelihood(like)
-    found = maximise(like, region, starts, grid)
+    found = maximum_of(like, region, starts, grid)
     warn_unconverged(found)
     low, high = like.space.box(region)
     slack = BOUNDARY * (high - low)
@@ -120,7 +171,7 @@ def mle(
     count = found.evaluations + 2 * like.space.d * like.group_count
 
     def one(values: Any) -> Any:
-        return squeeze(like, values)
+        return like.squeezed(np.array(values))
 
     return MLE(
         space=like.space,
@@ -137,6 +188,7 @@ def mle(
         evaluations=count,
         maximum=found,
         fitted=like.grouping,
+        basis=like.basis,
     )
 
 
@@ -202,4 +254,5 @@ def _many_text(result: MLE) -> str:
             f"{int(result.on_boundary[:, k].sum())}, without a standard error in {without}"
         )
     lost, odd = int((~result.converged).sum()), int((~result.regular).sum())
-    return "\n".join([*lines, f"  not converged: {lost}; information not positive definite: {odd}"])
+    lines.append(f"  not converged: {lost}; information not positive definite: {odd}")
+    return "\n".join([*lines, f"  {result.basis}"] if result.basis else lines)

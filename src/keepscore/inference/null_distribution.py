@@ -78,7 +78,8 @@ class Calibration:
     """Critical values and p-values that hold for one likelihood and one group size.
 
     `check` holds what the held-out groups showed: coverage of Wilks sets, of the fitted quantiles
-    before the correction, with standard errors, and after it by part of the space.
+    before the correction, with standard errors, and after it by part of the space. `profiles`: the
+    same for the profile statistic of each parameter alone, by name; intervals rest on them.
     """
 
     fit: NullFit
@@ -86,6 +87,7 @@ class Calibration:
     group_size: int
     held_out: Floats
     check: Mapping[str, Any] = field(default_factory=dict)
+    profiles: Mapping[str, Calibration] = field(default_factory=dict)
 
     @property
     def space(self) -> Space:
@@ -129,6 +131,7 @@ class Calibration:
             "coefficients": self.fit.coefficients.tolist(),
             "held_out": self.held_out.tolist(),
             "check": dict(self.check),
+            "profiles": {name: one.to_dict() for name, one in self.profiles.items()},
         }
 
     @classmethod
@@ -154,7 +157,13 @@ class Calibration:
             names, size = tuple(content["parameters"]), int(content["group_size"])
         except (KeyError, TypeError, ValueError) as error:
             raise FormatError(f"A damaged calibration: {error}.") from None
-        result = cls(fit, names, size, held_out, dict(content.get("check", {})))
+        check, stored = content.get("check", {}), content.get("profiles", {})
+        if not isinstance(check, Mapping) or not isinstance(stored, Mapping):
+            raise FormatError("A damaged calibration: its check or its profiles are no objects.")
+        if any(isinstance(one, Mapping) and one.get("profiles") for one in stored.values()):
+            raise FormatError("A damaged calibration: profiles have no profiles of their own.")
+        profiles = {name: cls.from_dict(one) for name, one in stored.items()}
+        result = cls(fit, names, size, held_out, dict(check), profiles)
         result._require_sound()
         return result
 
@@ -173,7 +182,14 @@ class Calibration:
             and bool(np.all(fit.powers >= 0))
         )
         named = all(name in fit.space.names for name in self.parameters)
-        if not (sound and named and fit.region in REGIONS):
+        same = all(
+            one.parameters == (name,)
+            and name in self.parameters
+            and (one.space, one.fit.region) == (fit.space, fit.region)
+            and one.group_size == self.group_size
+            for name, one in self.profiles.items()
+        )
+        if not (sound and named and same and fit.region in REGIONS):
             raise FormatError("A damaged calibration: its numbers do not fit together.")
 
     def __str__(self) -> str:
@@ -189,6 +205,8 @@ class Calibration:
                 f"{c['fitted']:.3f}, corrected {c['corrected']:.3f}, "
                 f"s.e. {c['standard_error']:.3f}"
             )
+        if self.profiles:
+            text += f"\n  profiles, for intervals: {', '.join(self.profiles)}"
         return text
 
 
@@ -225,6 +243,8 @@ def find_calibration(
             )
         return None
     calibration = content if isinstance(content, Calibration) else Calibration.from_dict(content)
+    if len(parameters) == 1 and calibration.parameters != parameters:
+        calibration = calibration.profiles.get(parameters[0], calibration)
     reasons = []
     if calibration.group_size != like.group_size:
         reasons.append(f"groups of {calibration.group_size}, not {like.group_size}")

@@ -28,9 +28,7 @@ import numpy as np
 from keepscore.checks import Floats
 from keepscore.errors import DomainError
 from keepscore.inference.bfgs import make_positive
-from keepscore.inference.likelihood import Likelihood
-from keepscore.inference.maximise import Maximum
-from keepscore.likelihood import Integers, Traced
+from keepscore.likelihood import Integers, Likelihood, Maximum, Traced
 from keepscore.space import Space
 
 LARGEST_DEPTH = 7

@@ -15,9 +15,9 @@ from keepscore.checks import Floats, require_count, require_level
 from keepscore.errors import DomainError, DtypeError, KeepscoreWarning
 from keepscore.inference import invariants
 from keepscore.inference.draws import as_arviz, chain_quality
-from keepscore.inference.likelihood import Likelihood, require_likelihood
-from keepscore.inference.maximise import maximise
+from keepscore.inference.maximise import maximum_of
 from keepscore.inference.nuts import LARGEST_DEPTH, Density, Settings, sample
+from keepscore.likelihood import Likelihood, require_likelihood
 from keepscore.space import Region
 
 LARGEST_RHAT = 1.01
@@ -44,8 +44,8 @@ def posterior(
     require_likelihood(like)
     if like.group_count != 1:
         raise DomainError(
-            f"A posterior is of one group; this likelihood has {like.group_count}. Take one with "
-            "keepscore.inference.select(like, i)."
+            f"A posterior is of one group; this likelihood has {like.group_count}. Take one: "
+            "ks.posterior(like[0])."
         )
     if prior is not None and not callable(prior):
         raise DtypeError(
@@ -55,7 +55,7 @@ def posterior(
     chains, warmup = require_count(chains, "chains"), require_count(warmup, "warmup", 20)
     seed = require_count(seed, "seed", minimum=0)
     target_acceptance = require_level(target_acceptance, "target_acceptance")
-    found = maximise(like, region)
+    found = maximum_of(like, region)
     group = np.zeros(chains, dtype=np.int64)
     settings = Settings(draws, warmup, target_acceptance)
     theta, stats = sample(like, prior, found, group, seed, settings)

@@ -3,29 +3,36 @@
     l_P(t) = max over the other parameters of l(theta) with theta_P = t
     Lambda_P(t) = 2 (l_max - l_P(t)),  and by the envelope theorem  dl_P/dt = dl/dtheta_P there
 
-An interval's ends solve Lambda_k(t) = c on either side of the estimate. The signed root
-r(t) = sqrt(Lambda) is nearly a straight line, so Newton on it, kept inside a bracket, needs three
-or four profiles; all groups, parameters and sides advance together. A profile that rises above
-l_max shows that the search for the maximum missed: it starts again there, and so do the intervals.
+An interval's ends solve Lambda_k(t) = c on either side of the estimate; c is a number, or depends
+on the restricted maximum (calibrated). The signed root r(t) = sqrt(Lambda) is nearly a straight
+line, so Newton on it, kept inside a bracket, needs three or four profiles; all groups, parameters
+and sides advance together. A profile that rises above l_max shows that the search for the maximum
+missed: it starts again there, and so do the intervals.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from keepscore.checks import Floats, as_floats, require_finite
-from keepscore.errors import ConvergenceError, ShapeError
+from keepscore.errors import ConvergenceError, DomainError, ShapeError
 from keepscore.inference.bfgs import Climb, Summit, climb, solve_free
 from keepscore.inference.invariants import rounding
-from keepscore.inference.maximise import Maximum, climb_again
-from keepscore.likelihood import Integers, Likelihood
+from keepscore.inference.maximise import improved, maximum_of
+from keepscore.inference.statistic import drop
+from keepscore.likelihood import Integers, Likelihood, Maximum, require_likelihood
+from keepscore.space import Region
 
 ROOT_TOLERANCE = 1e-4  # of Lambda; a change of 3e-5 in a coverage probability
 MOST_STEPS = 40
 MOST_RESTARTS = 5
+
+# Restricted maxima theta (m, d), and which parameter each is restricted in (m,) -> critical (m,)
+Critical = Callable[[Floats, Integers], Floats]
 
 
 def restricted(
@@ -75,22 +82,53 @@ class Ends:
     missed: np.ndarray
 
 
-def profile_intervals(like: Likelihood, found: Maximum, index: list[int], critical: float) -> Ends:
+def profile_intervals(
+    like: Likelihood, found: Maximum, index: list[int], critical: float | Critical
+) -> Ends:
     """{t : Lambda_k(t) <= critical} around the estimate, for each parameter k in `index`."""
     missed = np.zeros(len(found.value), dtype=bool)
     for _ in range(MOST_RESTARTS + 1):
-        value, at_boundary, best = _ends(like, found, index, critical)
-        beaten = np.flatnonzero(best.value > found.value + rounding(found.value))
-        if len(beaten) == 0:
+        value, at_boundary, best = _ends(like, found, index, _as_function(critical))
+        slack = rounding(found.value)
+        found, beaten = improved(like, found, best.theta, best.value, slack)
+        if not beaten.any():
             _require_width(like, found, index, value, at_boundary)
             return Ends(value, at_boundary, found, missed)
-        missed[beaten] = True
-        found = climb_again(like, found, beaten, best.theta[beaten], best.value[beaten])
-    raise ConvergenceError(
-        f"Profiling went on finding a higher likelihood than the search did, in {len(beaten)} of "
-        f"{len(missed)} group(s) after {MOST_RESTARTS} new searches; the likelihood has too many "
-        "maxima. Use a finer grid, e.g. confidence_set(like, maximum=mle(like, grid=25).maximum)."
+        missed |= beaten
+    raise _too_many_maxima(beaten)
+
+
+def _as_function(critical: float | Critical) -> Critical:
+    if callable(critical):
+        return critical
+    number = float(critical)
+    return lambda theta, which: np.full(len(theta), number)
+
+
+def _too_many_maxima(beaten: np.ndarray) -> ConvergenceError:
+    return ConvergenceError(
+        f"Profiling went on finding a higher likelihood than the search did, in "
+        f"{int(beaten.sum())} of {len(beaten)} group(s) after {MOST_RESTARTS} new searches; the "
+        "likelihood has too many maxima. Look for them first, with more starts and a finer grid: "
+        "ks.mle(like, starts=20, grid=25)."
     )
+
+
+def faces_reached(
+    like: Likelihood, found: Maximum, index: list[int], critical: Critical
+) -> np.ndarray:
+    """Which sides of the box, (g, k, 2), the set {Lambda <= critical} reaches: those on which the
+    likelihood, maximised over the face, is still high enough."""
+    g, d = found.theta.shape
+    box = like.space.box(found.region)
+    group, which, side = (
+        a.ravel() for a in np.meshgrid(np.arange(g), index, [0, 1], indexing="ij")
+    )
+    bound = np.where(side == 0, box[0][which], box[1][which])
+    held = np.arange(d) == which[:, None]
+    there = restricted(like, found, held, np.tile(bound[:, None], d), group)
+    reached = drop(found.value[group], there.value) <= critical(there.theta, which)
+    return np.asarray(reached.reshape(g, len(index), 2))
 
 
 def _require_width(
@@ -124,7 +162,7 @@ class _Best:
 
 
 def _ends(
-    like: Likelihood, found: Maximum, index: list[int], critical: float
+    like: Likelihood, found: Maximum, index: list[int], critical: Critical
 ) -> tuple[Floats, np.ndarray, _Best]:
     g, d = found.theta.shape
     low, high = like.space.box(found.region)
@@ -134,7 +172,8 @@ def _ends(
     estimate, sign = found.theta[group, which], np.where(side == 0, -1.0, 1.0)
     limit = np.where(side == 0, low[which], high[which])
     variance = np.diagonal(np.linalg.inv(found.curvature), axis1=1, axis2=2)[group, which]
-    guess = estimate + sign * np.sqrt(critical * np.maximum(variance, 1e-12))
+    first = critical(found.theta[group], which)
+    guess = estimate + sign * np.sqrt(first * np.maximum(variance, 1e-12))
     t = np.clip(guess, low[which], high[which])
     # The bracket: known to be in, and how far it may go. Its ends move, so they are float64.
     inside, outside = estimate.astype(np.float64), limit.astype(np.float64)
@@ -149,19 +188,20 @@ def _ends(
         there = restricted(like, found, held, np.tile(t[i, None], d), group[i], _rows(warm, i))
         warm.theta[i], warm.curvature[i] = there.theta, there.curvature
         best.see(there, group[i])
-        statistic = np.maximum(2 * (found.value[group[i]] - there.value), 1e-12)
-        within = statistic <= critical
+        statistic = np.maximum(drop(found.value[group[i]], there.value), 1e-12)
+        limit_here = critical(there.theta, which[i])
+        within = statistic <= limit_here
         end[i] = t[i]
         edge = within & (t[i] == limit[i])
         at_boundary[i[edge]] = True
         inside[i] = np.where(within, t[i], inside[i])
         outside[i] = np.where(within, outside[i], t[i])
         narrow = np.abs(outside[i] - inside[i]) < 1e-9 * (high - low)[which[i]]
-        open_[i[edge | narrow | (np.abs(statistic - critical) < ROOT_TOLERANCE)]] = False
+        open_[i[edge | narrow | (np.abs(statistic - limit_here) < ROOT_TOLERANCE)]] = False
         # r = sqrt(Lambda), dr/dt = -(dl/dtheta_k) / r.
         root, slope = np.sqrt(statistic), -there.gradient[np.arange(len(i)), which[i]]
         rising = slope * sign[i] > 0
-        step = t[i] + (np.sqrt(critical) - root) * root / np.where(rising, slope, 1.0)
+        step = t[i] + (np.sqrt(limit_here) - root) * root / np.where(rising, slope, 1.0)
         step = np.where(rising, step, np.nan)
         t[i] = _within_bracket(step, inside[i], outside[i], limit[i], within)
     shape = (g, len(index), 2)
@@ -186,25 +226,65 @@ def _rows(summit: Summit, i: Integers) -> Summit:
     )
 
 
-def profile_curve(like: Likelihood, found: Maximum, index: int, values: ArrayLike) -> Floats:
-    """Lambda_k at each of `values` (m,), for every group: (g, m)."""
+def profile_curve(
+    like: Likelihood, parameter: str, values: ArrayLike, region: Region = "base"
+) -> Floats:
+    """The profile statistic Lambda_k of one parameter at each of some values.
+
+    Args:
+        like: A likelihood.
+        parameter: Name of the parameter; all others are maximised over.
+        values: Where, (m,), working.
+        region: Box of theta.
+
+    Returns:
+        Lambda_k, (m,) for one single group, (g, m) for many; not negative.
+
+    Raises:
+        ShapeError: `values` is not one row.
+        DomainError: A value lies outside the box.
+        ConvergenceError: The likelihood has so many maxima that none holds.
+
+    Example:
+        >>> import numpy as np
+        >>> import keepscore as ks
+        >>> from keepscore.inference import profile_curve
+        >>> model = ks.models.GaussianField(shape=(6, 6))
+        >>> like = model.given(model.simulate(np.zeros((20, 3)), np.random.default_rng(0)))
+        >>> best = ks.mle(like).estimate[0]
+        >>> profile_curve(like, "l_x", [best, best + 0.5]).round(1)
+        array([0. , 5.6])
+    """
+    require_likelihood(like)
+    index = like.space.index(parameter)
     values = as_floats(values, "values")
     if values.ndim != 1:
         raise ShapeError(f"values must be one row (m,); got shape {values.shape}.")
     require_finite(values, "values")
+    low, high = (float(end[index]) for end in like.space.box(region))
+    slack = 1e-9 * (high - low)
+    if ((values < low - slack) | (values > high + slack)).any():
+        raise DomainError(
+            f"values of {parameter} must lie in the {region} box, [{low:g}, {high:g}]; got "
+            f"{values.min():g} to {values.max():g}."
+        )
+    values = np.clip(values, low, high)
+    found = maximum_of(like, region)
     g, d = found.theta.shape
     group = np.repeat(np.arange(g), len(values))
     held = np.zeros((len(group), d), dtype=bool)
     held[:, index] = True
-    theta0 = np.where(held, np.tile(values, g)[:, None], found.theta[group])
-    there = restricted(like, found, held, theta0, group)
-    rise = there.value.reshape(g, -1) - found.value[:, None]
-    if (rise > rounding(found.value)[:, None]).any():
-        raise ConvergenceError(
-            f"The profile rises above the maximum found, by {rise.max():g}: the search missed. Use "
-            "a finer grid, e.g. found = mle(like, grid=25).maximum."
-        )
-    return np.maximum(-2 * rise, 0.0)
+    for _ in range(MOST_RESTARTS + 1):
+        theta0 = np.where(held, np.tile(values, g)[:, None], found.theta[group])
+        there = restricted(like, found, held, theta0, group)
+        best = _Best(found.theta.copy(), found.value.copy())
+        best.see(there, group)
+        top = found.value
+        found, beaten = improved(like, found, best.theta, best.value, rounding(found.value))
+        if not beaten.any():
+            fall = drop(top[:, None], there.value.reshape(g, -1))
+            return np.asarray(like.squeezed(np.maximum(fall, 0.0)))
+    raise _too_many_maxima(beaten)
 
 
 def _within_bracket(

@@ -41,10 +41,10 @@ from keepscore.errors import (
     NonFiniteError,
 )
 from keepscore.inference.bfgs import make_positive
-from keepscore.inference.likelihood import require_likelihood, select
-from keepscore.inference.maximise import Maximum, climb_again, maximise
+from keepscore.inference.maximise import climb_again, maximum_of
 from keepscore.inference.mle import observed_information
-from keepscore.likelihood import Integers, Likelihood, Traced
+from keepscore.inference.statistic import drop
+from keepscore.likelihood import Integers, Likelihood, Maximum, Traced, require_likelihood
 from keepscore.numerics import kriging
 from keepscore.numerics.kriging import Kriging, powers_up_to
 from keepscore.space import Region
@@ -81,6 +81,22 @@ class Refinement:
         """Whether theta (m, d) lies where the likelihood of its group (m,) was refined."""
         s = np.einsum("mji,mj->mi", self.factor[group], theta - self.centre[group])
         return np.asarray((s**2).sum(axis=1) <= self.radius**2 * (1 + 1e-9))
+
+    def of(self, group: Integers) -> Refinement:
+        """That of some groups, (k,), in the order given."""
+        return replace(
+            self,
+            error=self.error[group],
+            evaluations=self.evaluations[group],
+            reached=self.reached[group],
+            centre=self.centre[group],
+            factor=self.factor[group],
+            points=tuple(self.points[i] for i in group),
+        )
+
+    def basis(self) -> str:
+        """The error and what it cost, as results carry it."""
+        return str(self)
 
     def __str__(self) -> str:
         count, reached = len(self.error), int(self.reached.sum())
@@ -128,7 +144,7 @@ def refine(
         raise DomainError(f"tolerance must be positive; got {tolerance!r}.")
     goal = _Goal(evaluations, float(tolerance), level, region, seed)
     chunks = np.array_split(np.arange(like.group_count), -(-like.group_count // GROUPS_AT_ONCE))
-    correction = _joined([_some(select(like, c), select(exact, c), goal) for c in chunks])
+    correction = _joined([_some(like[c], exact[c], goal) for c in chunks])
     if not correction.record.reached.all():
         short = int((~correction.record.reached).sum())
         warnings.warn(
@@ -340,7 +356,7 @@ class _Rounds:
     def __init__(self, like: Likelihood, exact: Likelihood, goal: _Goal) -> None:
         self.like, self.exact, self.goal = like, exact, goal
         self.low, self.high = like.space.box(goal.region)
-        self.top = maximise(like, goal.region)
+        self.top = maximum_of(like, goal.region)
         g, d = self.top.theta.shape
         most = goal.evaluations
         self.origin, self.a = self.top.theta, _factor(self.top.curvature)
@@ -460,7 +476,7 @@ class _Rounds:
         value = self.refined(rows, cloud)
         n = int(self.count[rows[0]])
         best = np.maximum(value.max(axis=1), self.exact_value[rows, :n].max(axis=1))
-        inside = 2 * (best[:, None] - value) <= self.cut
+        inside = drop(best[:, None], value) <= self.cut
         # A set hardly seen: the best candidates stand for it.
         few = inside.sum(axis=1) < CLOUD // 8
         rank = np.argsort(np.argsort(-value, axis=1), axis=1)
@@ -517,7 +533,7 @@ class _Rounds:
             found.theta[rows], found.value[rows], found.curvature[rows], found.converged[rows],
             0, self.goal.region,
         )  # fmt: skip
-        information = observed_information(select(now, rows), part)
+        information = observed_information(now[rows], part)
         self.centre[rows] = part.theta
         self.factor[rows] = _factor(information)
 

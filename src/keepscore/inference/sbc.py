@@ -23,11 +23,11 @@ from scipy.interpolate import make_interp_spline
 from keepscore.checks import Floats, require_count
 from keepscore.errors import DomainError, KeepscoreWarning, unknown_name
 from keepscore.inference import invariants
-from keepscore.inference.calibration import LikelihoodSource, Simulator
+from keepscore.inference.calibration import Simulator
 from keepscore.inference.draws import effective_sizes
-from keepscore.inference.likelihood import Likelihood, surface_by_blocks
-from keepscore.inference.maximise import maximise
+from keepscore.inference.maximise import maximum_of
 from keepscore.inference.nuts import Settings, sample
+from keepscore.likelihood import Likelihood, LikelihoodSource
 from keepscore.space import Region, Space
 
 METHODS = ("grid", "nuts")
@@ -112,7 +112,7 @@ def _grid_draws(like: Likelihood, draws: int, region: Region, rng: np.random.Gen
     d, g = like.space.d, like.group_count
     side = POINTS_PER_SIDE[d]
     low, high = like.space.box(region)
-    values = surface_by_blocks(like, like.space.grid(side, region)).reshape(g, *(side,) * d)
+    values = like.surface_in_blocks(like.space.grid(side, region)).reshape(g, *(side,) * d)
     if not np.isfinite(values).all():
         raise DomainError(
             "method='grid' interpolates the log-likelihood and needs it finite on the whole box; "
@@ -139,7 +139,7 @@ def _nuts_draws(like: Likelihood, draws: int, region: Region, rng: np.random.Gen
     """Draws (g, draws, d) by NUTS, all groups' chains together, thinned so that autocorrelation
     does not show in the ranks."""
     g, d = like.group_count, like.space.d
-    found = maximise(like, region)
+    found = maximum_of(like, region)
     # Four draws or more for each one kept.
     settings = Settings(draws=max(250, draws), warmup=500)
     result, poor = np.empty((g, draws, d)), 0

@@ -7,7 +7,7 @@ from keepscore.losses.alpha import (
     recency_weighted,
     remember,
 )
-from keepscore.losses.cross_entropy import cross_entropy
+from keepscore.losses.cross_entropy import cross_entropy, pair_losses
 from keepscore.losses.score import Perturbation, network_score, score_loss, search_epsilon
 from keepscore.losses.settings import ASA, BCE, Loss, loss_from_dict, loss_to_dict
 
@@ -23,6 +23,7 @@ __all__ = [
     "loss_to_dict",
     "network_score",
     "norm",
+    "pair_losses",
     "recency_weighted",
     "remember",
     "score_loss",

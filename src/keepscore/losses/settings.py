@@ -37,15 +37,15 @@ class ASA:
     network_score: how the network's own score is computed; "autodiff" and "forward" are exact,
     "finite-difference" is the paper's. A value of alpha is taken every `update_every` batches and
     averaged over the last `history` of them with weights that fall by e in `decay` batches.
-    per_parameter: one alpha for each parameter instead of one for all. The defaults are the
-    paper's; `ASA.recommended()` is what we advise.
+    per_parameter: one alpha for each parameter instead of one for all. The defaults are what we
+    advise (docs/decisions.md 19); `ASA.paper()` is the paper's.
     """
 
     network_score: str = "autodiff"
     update_every: int = 64
     history: int = 64
     decay: float = 64.0
-    per_parameter: bool = False
+    per_parameter: bool = True
     negatives: int = 1
 
     def __post_init__(self) -> None:
@@ -61,9 +61,9 @@ class ASA:
         object.__setattr__(self, "per_parameter", flag)
 
     @classmethod
-    def recommended(cls, **changes: Any) -> ASA:
-        """One alpha for each parameter (docs/decisions.md 19)."""
-        return cls(**{"per_parameter": True, **changes})
+    def paper(cls, **changes: Any) -> ASA:
+        """The paper's: one alpha for all parameters."""
+        return cls(**{"per_parameter": False, **changes})
 
     @property
     def uses_scores(self) -> bool:

@@ -25,6 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from keepscore.checks import Floats
+from keepscore.space import tensor_grid
 
 NODES_PER_SIDE = {1: (24, 40), 2: (17, 22), 3: (11, 16)}  # first try and second, by d
 CHECKS = 16  # points at which the error is looked at
@@ -189,7 +190,7 @@ def _polynomials(u: Floats, count: int) -> Floats:
 def _unit_nodes(sides: tuple[int, ...]) -> Floats:
     """The tensor grid of Chebyshev points, (prod sides, d), last coordinate fastest."""
     axes = [np.cos(np.pi * (np.arange(n) + 0.5) / n) for n in sides]
-    return np.stack([a.ravel() for a in np.meshgrid(*axes, indexing="ij")], axis=1)
+    return tensor_grid(axes)
 
 
 @cache

@@ -17,6 +17,7 @@ import warnings
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from keepscore.differences import differences
 from keepscore.errors import FormatError, KeepscoreWarning, MismatchError, StorageError
 from keepscore.files import LARGEST_JSON, read_regular, read_sealed, write_atomically, write_sealed
 from keepscore.networks.safetensors_io import (
@@ -151,28 +152,13 @@ def _read(
 
 
 def _require_same(now: dict[str, Any], then: Any, folder: Path) -> None:
-    here, there = _flat(now), _flat(then)
-    differ = sorted(k for k in here.keys() | there.keys() if here.get(k) != there.get(k))
-    if differ:
-        listed = "; ".join(
-            f"{k}: {there.get(k, 'nothing')!r:.100} then, {here.get(k, 'nothing')!r:.100} now"
-            for k in differ
-        )
+    if differ := list(differences(then, now, words=("then", "now"))):
         raise MismatchError(
-            f"{folder} holds a run with other settings ({listed}). Use the same settings to resume "
-            "it, another path, or resume=False to start it anew."
+            f"{folder} holds a run with other settings ({'; '.join(differ)}). Use the same "
+            "settings to resume it, another path, or resume=False to start it anew."
         )
 
 
 def same_settings(now: dict[str, Any], then: Any) -> bool:
     """Whether a record of settings, read from a file, is that of a run with these."""
-    return _flat(now) == _flat(then)
-
-
-def _flat(content: Any, prefix: str = "") -> dict[str, Any]:
-    if not isinstance(content, dict):
-        return {prefix: content}
-    flat: dict[str, Any] = {}
-    for key, value in content.items():
-        flat.update(_flat(value, f"{prefix}.{key}" if prefix else str(key)))
-    return flat
+    return not any(differences(then, now))

@@ -1,4 +1,4 @@
-"""Settings of a training run, and the paper's as named presets."""
+"""Settings of a training run: what we advise, and the paper's as named presets."""
 
 from __future__ import annotations
 
@@ -26,6 +26,10 @@ LARGEST_COUNT = 2**63  # what a run's record can hold
 class TrainConfig:
     """How to train: Adam, early stopping on validation BCE, best epoch kept.
 
+    The defaults are what we advise: a rate that falls from 2e-3 to zero over the paper's number of
+    epochs, and declared symmetries. What they bring is measured in `benchmarks/ablation.py`.
+    `TrainConfig.paper(case)` is the paper's.
+
     min_epochs: None takes the paper's by data set size (40 at 30,000 down to 10 at 1,000,000).
     Training stops once there were that many epochs and `patience` of them brought no better
     validation BCE, or at max_epochs, which may not be less.
@@ -44,8 +48,8 @@ class TrainConfig:
     """
 
     batch_size: int = 64
-    learning_rate: float = 1e-3
-    schedule: str = "constant"
+    learning_rate: float = 2e-3
+    schedule: str = "cosine"
     averaging: float = 0.0
     weight_decay: float = 1e-6
     min_epochs: int | None = None
@@ -53,7 +57,7 @@ class TrainConfig:
     max_epochs: int = 500
     seed: int = 0
     members: int = 1
-    symmetries: bool = False
+    symmetries: bool = True
     scale_inputs: bool = True
     validation_fraction: float = 0.1
     checkpoint_minutes: float = 5.0
@@ -104,17 +108,18 @@ class TrainConfig:
 
     @classmethod
     def paper(cls, case: str, **changes: Any) -> TrainConfig:
-        """The paper's settings for "sis", "gaussian" or "student-t": inputs are not scaled."""
+        """The paper's settings for "sis", "gaussian" or "student-t".
+
+        A constant rate, early stopping, no symmetries; inputs are not scaled.
+        """
         if not isinstance(case, str) or case not in PAPER_LEARNING_RATES:
             raise unknown_name("case of the paper", case, PAPER_LEARNING_RATES)
-        settings = {"learning_rate": PAPER_LEARNING_RATES[case], "scale_inputs": False}
-        return cls(**{**settings, **changes})
-
-    @classmethod
-    def recommended(cls, **changes: Any) -> TrainConfig:
-        """What we advise: declared symmetries, and a rate that falls from 2e-3 to zero over the
-        paper's number of epochs. What it brings is measured in `benchmarks/ablation.py`."""
-        settings = {"learning_rate": 2e-3, "schedule": "cosine", "symmetries": True}
+        settings = {
+            "learning_rate": PAPER_LEARNING_RATES[case],
+            "schedule": "constant",
+            "symmetries": False,
+            "scale_inputs": False,
+        }
         return cls(**{**settings, **changes})
 
     def epochs_at_least(self, n: int) -> int:

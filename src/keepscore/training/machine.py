@@ -18,6 +18,7 @@ from typing import Any
 import jax
 import jaxlib
 
+from keepscore.differences import differences
 from keepscore.errors import KeepscoreWarning
 
 
@@ -57,18 +58,9 @@ def processor() -> str:
     return platform.processor() or platform.machine()
 
 
-def differences(now: dict[str, Any], then: dict[str, Any]) -> list[str]:
-    """What changed, in words."""
-    return [
-        f"{name}: {then.get(name, 'unknown')!r:.100} then, {value!r:.100} now"
-        for name, value in now.items()
-        if then.get(name) != value
-    ]
-
-
 def warn_of_another(now: dict[str, Any], then: dict[str, Any], stacklevel: int) -> bool:
     """Warn if a run goes on elsewhere than it began; whether it does."""
-    changed = differences(now, then)
+    changed = list(differences(then, now, words=("then", "now")))
     if changed:
         warnings.warn(
             f"This run began on another machine or with other threads ({'; '.join(changed)}). It "

@@ -28,7 +28,6 @@ from keepscore.files import as_plain, make_folder, remove_leftovers
 from keepscore.locks import only_writer
 from keepscore.losses import ASA, BCE, Loss, Perturbation, loss_to_dict, search_epsilon
 from keepscore.losses.score import TOLERANCE
-from keepscore.models import build
 from keepscore.networks.safetensors_io import digest_of, to_tensors
 from keepscore.surrogate import NAME as SURROGATE
 from keepscore.surrogate import Surrogate, load
@@ -74,8 +73,8 @@ def train(
     graph they live on), a size of the paper's networks ("30k"), a family and size ("mlp-30k"), an
     Equinox module with features(x) and head(features, theta), or a function of a JAX key that makes
     one.
-    loss: BCE(), ASA() (the paper's) or ASA.recommended() (default); ASA needs scores. config: a
-    `TrainConfig`.
+    loss: ASA() (default), which needs scores, BCE(), or the paper's ASA.paper(). config: a
+    `TrainConfig`, or the paper's TrainConfig.paper(case). The defaults are the best we know.
     path: folder for checkpoints, history and the surrogate. A run found there is continued exactly
     where it was (or its result returned if it had finished): with other data, settings or another
     network that is an error. resume=False starts anew; the run and the surrogate that were there
@@ -85,7 +84,7 @@ def train(
 
     SIGTERM writes a checkpoint and raises `Interrupted`, which exits with code 75.
     """
-    loss = ASA.recommended() if loss is None else loss
+    loss = ASA() if loss is None else loss
     config = TrainConfig() if config is None else config
     _require_kinds(loss, config, resume)
     rows, held = _rows(data, validation, loss, config)
@@ -224,15 +223,6 @@ def _rows(data: Any, validation: Any, loss: Loss, config: TrainConfig) -> tuple[
     return rows, held_rows
 
 
-def _contacts(data: Any) -> Any:
-    """Who meets whom, (K, K), if the data were simulated by a model of people on a graph."""
-    try:
-        model = build(data.provenance["model"])
-    except (KeyError, TypeError, KeepscoreError):  # no description, or a model of the user's own
-        return None
-    return getattr(model, "weights", None)
-
-
 def require_same_kind(other: Any, data: Any, what: str) -> None:
     """Data beside the training data must be of the same shape and space."""
     if other.x.shape[1:] != data.x.shape[1:] or other.space != data.space:
@@ -242,7 +232,7 @@ def require_same_kind(other: Any, data: Any, what: str) -> None:
 def _networks(network: Any, rows: Rows, data: Any, config: TrainConfig) -> tuple[Any, Any, Any]:
     """One network as an example, the weights of all members, and what is not weights."""
     x_shape, d = data.x.shape[1:], data.space.d
-    contacts = _contacts(data) if isinstance(network, str) else None
+    contacts = getattr(data, "contacts", None)
 
     def make(key: jax.Array) -> Any:
         return networks.resolve(network, x_shape, d, data.structure, key, contacts)
@@ -280,7 +270,7 @@ def _engine(
     data, d = rows.data, rows.theta.shape[1]
     place, shard, _ = placement(config.devices, config.batch_size)
     maps = None
-    if config.symmetries:
+    if config.symmetries and data.symmetries:
         maps = symmetry_maps(data.symmetries, int(np.prod(data.x.shape[1:])), d)
     choices = 0 if maps is None else len(maps.sign)
     feed = Feed(rows, config.batch_size, loss.negatives, config.members, config.seed, choices)

@@ -14,6 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from keepscore.checks import Floats
+from keepscore.losses import pair_losses
 from keepscore.training.batches import Rows, generator
 
 ROWS = 256  # pairs at a time: the layers' intermediate arrays stay in the cache
@@ -33,8 +34,7 @@ def validator(
             x, theta, other, use = pairs
             features = network.features(x.astype(jnp.float32))
             own, swapped = jax.vmap(lambda t: network.head(features, t))(jnp.stack([theta, other]))
-            losses = 0.5 * (jax.nn.softplus(-own) + jax.nn.softplus(swapped))
-            return total, jnp.sum(jnp.where(use, losses, 0.0))
+            return total, jnp.sum(jnp.where(use, pair_losses(own, swapped), 0.0))
 
         return jax.lax.scan(part, 0.0, (x, theta, other, use))[1]
 

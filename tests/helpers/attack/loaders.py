@@ -78,7 +78,7 @@ def save_surrogate(folder: Path) -> None:
 
     surrogate = tiny_run(folder / "run")
     calibration = calibrate(surrogate, toy(), group_size=2, n=200)
-    surrogate.with_calibration(calibration.to_dict()).save(folder)
+    surrogate.with_calibration(calibration).save(folder)
     import shutil
 
     shutil.rmtree(folder / "run")
@@ -198,7 +198,7 @@ def read_loss(content: Any) -> Any:
 
 
 def read_report(content: Any) -> Any:
-    from keepscore.report import ReportContent
+    from keepscore.reports import ReportContent
 
     return ReportContent.from_dict(content)
 

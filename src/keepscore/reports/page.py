@@ -20,20 +20,20 @@ from typing import Any
 from jinja2 import DictLoader, Environment, StrictUndefined
 from markupsafe import Markup
 
+from keepscore.evaluation.estimate import Estimate
 from keepscore.files import make_folder, write_atomically
-from keepscore.report import plots, words
-from keepscore.report.content import (
+from keepscore.reports import plots, words
+from keepscore.reports.content import (
     EXACT,
-    Estimate,
     Picture,
     ReportContent,
     ScoreRow,
     Surface,
     Surfaces,
 )
-from keepscore.report.gather import rounded
-from keepscore.report.notices import checked, surface_cut, warnings_for
-from keepscore.report.svg import RAMP
+from keepscore.reports.gather import rounded
+from keepscore.reports.notices import checked, surface_cut, warnings_for
+from keepscore.reports.svg import RAMP
 
 # More methods than this make the scorecard's columns too narrow for paper: then one line each.
 COLUMNS = 4
@@ -236,8 +236,7 @@ def _share(surfaces: Surfaces, surface: Surface) -> str:
 def _noise(one: Estimate, other: Estimate) -> float:
     if one is other:
         return 0.0
-    pair = [e.se if e.se is not None and math.isfinite(e.se) else 0.0 for e in (one, other)]
-    return 2 * math.hypot(*pair)
+    return 2 * math.hypot(one.error, other.error)
 
 
 def _hash(text: str) -> str:
@@ -245,5 +244,5 @@ def _hash(text: str) -> str:
 
 
 def _sources() -> Mapping[str, str]:
-    folder = files("keepscore.report") / "templates"
+    folder = files("keepscore.reports") / "templates"
     return {entry.name: entry.read_text("utf-8") for entry in folder.iterdir() if entry.is_file()}

@@ -4,13 +4,11 @@ content = ReportContent(title=..., runs=..., scorecard=..., surfaces=surfaces_fr
 write(content, "runs/demo/report.html")
 """
 
-from keepscore.report.adapt import ideals, intervals_from, scorecard_from
-from keepscore.report.content import (
+from keepscore.reports.adapt import ideals, intervals_from, scorecard_from
+from keepscore.reports.content import (
     EXACT,
     Axis,
     Coverage,
-    Epoch,
-    Estimate,
     Example,
     Group,
     Interval,
@@ -18,21 +16,18 @@ from keepscore.report.content import (
     Picture,
     PosteriorRow,
     ReportContent,
-    Run,
     ScoreRow,
     Surface,
     Surfaces,
 )
-from keepscore.report.gather import example_from, picture_from, surfaces_from
-from keepscore.report.notices import warnings_for
-from keepscore.report.page import build, write
+from keepscore.reports.gather import example_from, picture_from, surfaces_from
+from keepscore.reports.notices import warnings_for
+from keepscore.reports.page import build, write
 
 __all__ = [
     "EXACT",
     "Axis",
     "Coverage",
-    "Epoch",
-    "Estimate",
     "Example",
     "Group",
     "Interval",
@@ -40,7 +35,6 @@ __all__ = [
     "Picture",
     "PosteriorRow",
     "ReportContent",
-    "Run",
     "ScoreRow",
     "Surface",
     "Surfaces",

@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike
 from keepscore.checks import Floats, as_floats, as_theta
 from keepscore.errors import DomainError, MismatchError, MissingError
 from keepscore.likelihood import Likelihood
-from keepscore.report.content import Axis, Example, Group, Picture, Surface, Surfaces
+from keepscore.reports.content import Axis, Example, Group, Picture, Surface, Surfaces
 from keepscore.space import Space
 
 POINTS = {1: 201, 2: 41, 3: 21}  # per side: a page of a few hundred kilobytes

@@ -9,7 +9,8 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from keepscore.report.content import EXACT, Estimate
+from keepscore.evaluation.estimate import Estimate
+from keepscore.reports.content import EXACT
 
 MISSING = "–"
 MINUS = "\N{MINUS SIGN}"
@@ -46,8 +47,8 @@ def measured(estimate: Estimate | None) -> str:
     """Value ± standard error, both to the error's second significant digit."""
     if estimate is None:
         return MISSING
-    value, se = estimate.value, estimate.se
-    if se is None or not math.isfinite(se) or se <= 0 or not math.isfinite(value):
+    value, se = estimate.value, estimate.error
+    if not se or not math.isfinite(value):
         return number(value)
     size = max(abs(value), se)
     if size < 1e-4 or size >= 1e7:  # one power of ten for both
@@ -66,8 +67,7 @@ def percent(estimate: Estimate | float | None) -> str:
     if not math.isfinite(estimate.value):
         return MISSING
     text = f"{100 * estimate.value:.1f}%"
-    known = estimate.se is not None and math.isfinite(estimate.se)
-    return f"{text} ± {100 * (estimate.se or 0.0):.1f}" if known else text
+    return f"{text} ± {100 * estimate.error:.1f}" if estimate.error else text
 
 
 def span(

@@ -13,8 +13,9 @@ from dataclasses import dataclass
 from markupsafe import Markup
 
 from keepscore.checks import Floats
-from keepscore.report.content import EXACT, Coverage, Example, ReportContent, Run
-from keepscore.report.svg import (
+from keepscore.evaluation.training_run import Run
+from keepscore.reports.content import EXACT, Coverage, Example, ReportContent
+from keepscore.reports.svg import (
     Style,
     log_ticks,
     marker,
@@ -26,7 +27,7 @@ from keepscore.report.svg import (
     tick_label,
     ticks,
 )
-from keepscore.report.words import method_label, number, percent
+from keepscore.reports.words import method_label, number, percent
 
 WIDTH = 330
 LEFT, RIGHT, BOTTOM = 50, 12, 40
@@ -291,7 +292,7 @@ def _ends(coverage: Coverage, method: str) -> tuple[float, float]:
     estimate = coverage.values[method]
     if not math.isfinite(estimate.value):
         return coverage.nominal, coverage.nominal
-    se = estimate.se if estimate.se is not None and math.isfinite(estimate.se) else 0.0
+    se = estimate.error
     return max(estimate.value - 2 * se, 0.0), estimate.value + 2 * se
 
 

@@ -1,7 +1,7 @@
 """What a report says, as plain data: frozen records that go to JSON and back.
 
 A report is made in two steps: something (the demo, the command line, a sweep) gathers numbers into
-a `ReportContent`; `keepscore.report.page` turns that into one HTML page. Between the two lies only
+a `ReportContent`; `keepscore.reports.page` turns that into one HTML page. Between the two lies only
 plain data, so a page can be made again, or compared, long after the run.
 
 Methods ("exact", "ASA", "BCE", or the names of runs) are strings used alike in every record; their
@@ -13,72 +13,21 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 
 from keepscore.checks import Floats, as_floats
 from keepscore.errors import DomainError, FormatError, ShapeError, unknown_name
-from keepscore.report.codec import decode, encode
+from keepscore.evaluation.estimate import Estimate
+from keepscore.evaluation.metrics import Better
+from keepscore.evaluation.training_run import Run
+from keepscore.reports.codec import decode, encode
 
 FORMAT = 1
 EXACT = "exact"
 SEVERITIES = ("serious", "caution", "note")
 PICTURE_MEDIA = ("image/svg+xml", "image/png")
-
-
-@dataclass(frozen=True)
-class Estimate:
-    """A number and its Monte Carlo standard error."""
-
-    value: float
-    se: float | None = None
-
-
-@dataclass(frozen=True)
-class Epoch:
-    """One row of a training history; `score_loss` and `alpha` only where scores were used.
-
-    Those two are one number, or one for each parameter; they are kept as tuples.
-    """
-
-    epoch: int
-    train_bce: float
-    validation_bce: float | None = None
-    score_loss: tuple[float, ...] | float | None = None
-    alpha: tuple[float, ...] | float | None = None
-    seconds: float | None = None
-
-    def __post_init__(self) -> None:
-        for name in ("score_loss", "alpha"):
-            value = getattr(self, name)
-            if value is not None:
-                object.__setattr__(self, name, tuple(np.ravel(value).tolist()))
-
-
-@dataclass(frozen=True)
-class Run:
-    """One training: its settings, history, number of weights and wall-clock seconds.
-
-    components: names of the parameters whose score loss and alpha the history holds.
-    """
-
-    name: str
-    settings: Mapping[str, Any] = field(default_factory=dict)
-    history: tuple[Epoch, ...] = ()
-    parameters: int | None = None
-    seconds: float | None = None
-    best_epoch: int | None = None
-    components: tuple[str, ...] = ()
-
-    @property
-    def best(self) -> Epoch | None:
-        """The epoch that was kept: the one named, or the one of lowest validation BCE."""
-        if self.best_epoch is not None:
-            return next((e for e in self.history if e.epoch == self.best_epoch), None)
-        known = [e for e in self.history if e.validation_bce is not None]
-        known = [e for e in known if np.isfinite(e.validation_bce)]  # type: ignore[arg-type]
-        return min(known, key=lambda e: e.validation_bce or 0.0) if known else None
 
 
 @dataclass(frozen=True)
@@ -90,7 +39,7 @@ class ScoreRow:
     values: Mapping[str, Estimate]
     exact: Estimate | None = None
     unit: str = ""
-    better: Literal["lower", "higher", ""] = "lower"
+    better: Better = "lower"
 
 
 @dataclass(frozen=True)

@@ -12,18 +12,18 @@ from collections.abc import Iterator, Mapping
 import numpy as np
 from scipy.stats import chi2
 
-from keepscore.report.content import (
+from keepscore.evaluation.estimate import Estimate
+from keepscore.evaluation.training_run import Run
+from keepscore.reports.content import (
     EXACT,
     SEVERITIES,
     Coverage,
-    Estimate,
     Notice,
     ReportContent,
-    Run,
     Surface,
     Surfaces,
 )
-from keepscore.report.words import join, method_label, number, percent
+from keepscore.reports.words import join, method_label, number, percent
 
 FEW_EPOCHS = 5
 CHANCE = math.log(2)  # BCE of a classifier that says 1/2 to everything
@@ -102,7 +102,7 @@ def _boundary(content: ReportContent) -> Iterator[Notice]:
 def _coverage(content: ReportContent) -> Iterator[Notice]:
     for coverage in content.coverage:
         known = {m: e for m, e in coverage.values.items() if math.isfinite(e.value)}
-        low = {m: e for m, e in known.items() if e.value + 2 * _se(e) < coverage.nominal}
+        low = {m: e for m, e in known.items() if e.value + 2 * e.error < coverage.nominal}
         sets = f"{percent(coverage.nominal)} sets ({coverage.sets})"
         surrogates = {m: e for m, e in low.items() if m != EXACT}
         if surrogates:
@@ -125,14 +125,14 @@ def _coverage(content: ReportContent) -> Iterator[Notice]:
 
 
 def _coverage_notes(coverage: Coverage, sets: str, rest: dict[str, Estimate]) -> Iterator[Notice]:
-    noisy = [e for e in rest.values() if _se(e) > NOISY]
+    noisy = [e for e in rest.values() if e.error > NOISY]
     if noisy:
         yield Notice(
             "caution",
-            f"Coverage of the {sets} is known only to ± {100 * max(map(_se, noisy)):.1f} "
+            f"Coverage of the {sets} is known only to ± {100 * max(e.error for e in noisy):.1f} "
             "percentage points (one standard error). Evaluate on more groups before relying on it.",
         )
-    wide = [m for m, e in rest.items() if e.value - 2 * _se(e) > coverage.nominal + SERIOUS_GAP]
+    wide = [m for m, e in rest.items() if e.value - 2 * e.error > coverage.nominal + SERIOUS_GAP]
     if wide:
         names = join([f"{method_label(m)} ({percent(rest[m])})" for m in wide])
         yield Notice("note", f"{sets} are larger than they need be with {names}.")
@@ -279,7 +279,3 @@ def _reaches_edge(surfaces: Surfaces, surface: Surface) -> bool:
 
 def _who(method: str, group: str) -> str:
     return f"{method_label(method)}, {group}" if group else method_label(method)
-
-
-def _se(estimate: Estimate) -> float:
-    return estimate.se if estimate.se is not None and math.isfinite(estimate.se) else 0.0

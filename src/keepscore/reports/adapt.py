@@ -9,18 +9,18 @@ from numpy.typing import ArrayLike
 
 from keepscore.checks import as_floats
 from keepscore.errors import MissingError, ShapeError
-from keepscore.evaluation.estimate import Estimate as Measured
+from keepscore.evaluation.estimate import Estimate
 from keepscore.evaluation.metrics import METRICS, Metric, title_of
 from keepscore.evaluation.scorecard import Scorecard
 from keepscore.inference.confidence import Intervals
 from keepscore.inference.mle import MLE
-from keepscore.report.content import EXACT, Coverage, Estimate, Interval, ScoreRow
+from keepscore.reports.content import EXACT, Coverage, Interval, ScoreRow
 
 
-def ideals(cards: Mapping[str, Scorecard]) -> dict[str, Measured]:
+def ideals(cards: Mapping[str, Scorecard]) -> dict[str, Estimate]:
     """What a perfect surrogate would score, by metric. Of several cards' answers the surest: the
     least cross-entropy, say, is best known from the surrogate that comes nearest to it."""
-    found: dict[str, Measured] = {}
+    found: dict[str, Estimate] = {}
     for card in cards.values():
         for row in card.rows():
             known = found.get(row.metric)
@@ -38,8 +38,8 @@ def scorecard_from(
     values: dict[str, dict[str, Estimate]] = {}
     for method, card in cards.items():
         for row in card.rows():
-            values.setdefault(row.metric, {})[method] = _estimate(row.found)
-    ideal = {metric: _estimate(found) for metric, found in ideals(cards).items()}
+            values.setdefault(row.metric, {})[method] = row.found
+    ideal = ideals(cards)
     rows = []
     for metric, found in values.items():
         name = metric.partition("[")[0]
@@ -96,11 +96,7 @@ def _coverage(cards: Mapping[str, Scorecard]) -> tuple[Coverage, ...]:
     if not tests:
         return ()
     first = next(iter(tests.values()))
-    values = {method: _estimate(test.coverage) for method, test in tests.items()}
-    values[EXACT] = _estimate(first.coverage_exact)
+    values = {method: test.coverage for method, test in tests.items()}
+    values[EXACT] = first.coverage_exact
     cut = {method: test.surrogate.cut for method, test in tests.items()} | {EXACT: first.exact.cut}
     return (Coverage(first.level, values, "Wilks", int(first.exact.covered.size), cut),)
-
-
-def _estimate(measured: Measured) -> Estimate:
-    return Estimate(float(measured.value), float(measured.se) if measured.se > 0 else None)

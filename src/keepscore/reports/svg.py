@@ -16,7 +16,7 @@ import numpy as np
 from markupsafe import Markup, escape
 
 from keepscore.checks import Floats
-from keepscore.report.words import MINUS, power_of_ten
+from keepscore.reports.words import MINUS, power_of_ten
 
 # Colours told apart by colour-blind readers (Okabe and Ito), each with its own dash and marker.
 COLOURS = ("#111111", "#0072b2", "#d55e00", "#00795a", "#a3457f", "#7a5c00", "#4a4a9c")
