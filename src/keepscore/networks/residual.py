@@ -24,12 +24,14 @@ from collections.abc import Sequence
 import equinox as eqx
 from jaxtyping import Array, Float
 
+from keepscore.errors import ShapeError
 from keepscore.networks.layers import Join, Linear, Source, silu
 
-SIZES: dict[str, dict[str, int]] = {
-    "5k": {"width": 32, "blocks": 2},
-    "25k": {"width": 64, "blocks": 3},
-    "100k": {"width": 128, "blocks": 3},
+# The width of z, then that of the inner layer of each block.
+SIZES: dict[str, dict[str, tuple[int, ...]]] = {
+    "5k": {"widths": (32, 32, 32)},
+    "25k": {"widths": (64, 64, 64, 64)},
+    "100k": {"widths": (128, 128, 128, 128)},
 }
 
 
@@ -39,9 +41,9 @@ class Block(eqx.Module):
     inner: Linear
     outer: Linear
 
-    def __init__(self, width: int, rng: Source) -> None:
-        self.inner = Linear(width, width, rng)
-        self.outer = Linear(width, width, rng)
+    def __init__(self, width: int, inner: int, rng: Source) -> None:
+        self.inner = Linear(width, inner, rng)
+        self.outer = Linear(inner, width, rng)
 
     def __call__(self, z: Float[Array, "*n width"]) -> Float[Array, "*n width"]:
         return z + self.outer(silu(self.inner(silu(z))))
@@ -54,11 +56,10 @@ class ResidualNetwork(eqx.Module):
     blocks: tuple[Block, ...]
     last: Linear
 
-    def __init__(
-        self, x_shape: Sequence[int], d: int, rng: Source, width: int, blocks: int
-    ) -> None:
+    def __init__(self, x_shape: Sequence[int], d: int, rng: Source, widths: Sequence[int]) -> None:
+        width, *inner = widths
         self.join = Join(math.prod(x_shape), d, width, rng)
-        self.blocks = tuple(Block(width, rng) for _ in range(blocks))
+        self.blocks = tuple(Block(width, size, rng) for size in inner)
         self.last = Linear(width, 1, rng)
 
     def features(self, x: Float[Array, "b ..."]) -> Float[Array, "b f"]:
@@ -72,9 +73,10 @@ class ResidualNetwork(eqx.Module):
             z = block(z)
         return self.last(silu(z))[..., 0]
 
-    def settings(self) -> dict[str, int]:
-        """Width and blocks: with x_shape and d, all that is needed to build the same network."""
-        return {"width": self.join.bias.shape[-1], "blocks": len(self.blocks)}
+    def settings(self) -> dict[str, list[int]]:
+        """Widths: with x_shape and d, all that is needed to build the same network."""
+        inner = [block.inner.bias.shape[-1] for block in self.blocks]
+        return {"widths": [self.join.bias.shape[-1], *inner]}
 
 
 class ResidualSetNetwork(eqx.Module):
@@ -83,18 +85,23 @@ class ResidualSetNetwork(eqx.Module):
     row: ResidualNetwork
     x_scale = "states"  # a row's entries are alike in all rows
 
-    def __init__(
-        self, x_shape: Sequence[int], d: int, rng: Source, width: int, blocks: int
-    ) -> None:
-        self.row = ResidualNetwork(x_shape[1:], d, rng, width, blocks)
+    def __init__(self, x_shape: Sequence[int], d: int, rng: Source, widths: Sequence[int]) -> None:
+        if len(x_shape) < 2:
+            raise ShapeError(
+                f"A set network needs x of shape (n, ...), n rows; got {tuple(x_shape)}."
+            )
+        self.row = ResidualNetwork(x_shape[1:], d, rng, widths)
 
     def features(self, x: Float[Array, "b n ..."]) -> Float[Array, "b f"]:
         rows = x.reshape(x.shape[0], x.shape[1], -1)
         return self.row.join.of_features(rows).reshape(x.shape[0], -1)
 
     def head(self, features: Float[Array, "b f"], theta: Float[Array, "b d"]) -> Float[Array, " b"]:
-        rows = features.reshape(features.shape[0], -1, self.row.join.bias.shape[-1])
-        return self.row.logit(self.row.join.with_theta(rows, theta[:, None, :])).sum(axis=1)
+        join = self.row.join
+        rows = features.reshape(features.shape[0], -1, join.bias.shape[-1])
+        of_theta = theta @ join.theta_weight  # the same for every row
+        return self.row.logit(rows + of_theta[:, None, :]).sum(axis=1)
 
-    def settings(self) -> dict[str, int]:
+    def settings(self) -> dict[str, list[int]]:
+        """Those of the network of one row."""
         return self.row.settings()
