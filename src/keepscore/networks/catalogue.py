@@ -7,7 +7,9 @@ A name is a size ("30k"), a family and a size ("mlp-30k"), or "auto".
     "markov"                   sequence                     markov-10k
     "gaussian-field"           image                        spectral-5k
     "stationary-field"         image                        tailed-5k
-    nothing                    mlp                          mlp-30k
+    "iid"                      mlp                          set-25k
+    nothing, x of few numbers  mlp                          residual-25k
+    nothing, x of many         mlp                          mlp-30k
 
 A description is JSON: family, layer widths, x_shape, d and whether inputs are scaled. It holds no
 code; a network of a user's own class is only described by that class's name, and whoever loads it
@@ -17,6 +19,7 @@ must bring an instance.
 from __future__ import annotations
 
 import hashlib
+import math
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -37,7 +40,7 @@ from keepscore.errors import (
     ShapeError,
     unknown_name,
 )
-from keepscore.networks import graph, image, markov, mlp, quadratic, sequence, spectral
+from keepscore.networks import graph, image, markov, mlp, quadratic, residual, sequence, spectral
 from keepscore.networks.base import (
     X_SCALES,
     Network,
@@ -68,6 +71,8 @@ FAMILIES: dict[str, Family] = {
     "spectral": Family(spectral.SpectralNetwork, spectral.SIZES),
     "tailed": Family(spectral.TailedSpectralNetwork, spectral.SIZES),
     "graph": Family(graph.GraphNetwork, graph.SIZES),
+    "residual": Family(residual.ResidualNetwork, residual.SIZES),
+    "set": Family(residual.ResidualSetNetwork, residual.SIZES),
 }
 # By what the data declare: the family of a size alone, and what "auto" stands for.
 FAMILY_OF_STRUCTURE = {"markov": "sequence", "gaussian-field": "image", "stationary-field": "image"}
@@ -75,9 +80,12 @@ AUTO = {
     "markov": "markov-10k",
     "gaussian-field": "spectral-5k",
     "stationary-field": "tailed-5k",
+    "iid": "set-25k",
 }
 AUTO_ON_GRAPH = "graph-10k"
-AUTO_OTHERWISE = "mlp-30k"
+AUTO_FEW = "residual-25k"
+AUTO_MANY = "mlp-30k"
+FEW = 256  # numbers in x: theta may enter before x is embedded
 # Of descriptions that can be read back. Sizes are not bounded by these but by the file of weights.
 MOST_AXES = 60  # NumPy has 64, and groups of observations need some
 MOST_LAYERS = 1024
@@ -104,7 +112,7 @@ def resolve(
     contacts: weights (K, K) of the graph that a chain x (T, K) lives on, if it does.
     """
     if isinstance(network, str):
-        family, size = _parse(network, structure, contacts is not None)
+        family, size = _parse(network, x_shape, structure, contacts is not None)
         if family == "graph" and contacts is not None:
             return graph.GraphNetworkMaker(np.asarray(contacts), size, tuple(x_shape), d)(key)
         rng = np.random.default_rng(np.asarray(jax.random.key_data(key)).ravel())
@@ -330,12 +338,15 @@ def _are_widths(widths: Mapping[str, Any], weights: int | None = None) -> bool:
     return True
 
 
-def _parse(name: str, structure: str | None, on_graph: bool) -> tuple[str, str]:
+def _parse(
+    name: str, x_shape: Sequence[int], structure: str | None, on_graph: bool
+) -> tuple[str, str]:
     name = name.lower()
     if name == "auto" and structure == "markov" and on_graph:
         name = AUTO_ON_GRAPH
     elif name == "auto":
-        name = AUTO.get(structure or "", AUTO_OTHERWISE)
+        otherwise = AUTO_FEW if math.prod(x_shape) <= FEW else AUTO_MANY
+        name = AUTO.get(structure or "", otherwise)
     family, _, size = name.rpartition("-")
     if not family:
         family = FAMILY_OF_STRUCTURE.get(structure or "", "mlp")

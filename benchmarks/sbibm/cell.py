@@ -1,0 +1,82 @@
+"""One cell: a task, a number of simulations, a method and a seed; trained once, ten observations.
+
+    asa     one surrogate for all observations, trained with exact scores, all by default
+    bce     the same without scores
+
+theta is drawn from the task's prior, the surrogate is what `ks.train(data)` gives, and its
+posterior is drawn by `keepscore.inference.smc`. Each observation's C2ST against 10,000 reference
+draws is written as soon as it is known; a cell that was stopped goes on at the next observation.
+"""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+
+import keepscore as ks
+from benchmarks import machine
+from benchmarks.sbibm.c2st import c2st
+from benchmarks.sbibm.tasks import TASKS, Task
+from keepscore.data import Dataset
+from keepscore.files import make_folder, read_json, write_json
+from keepscore.inference.smc import smc
+from keepscore.surrogate import Surrogate
+
+METHODS = ("asa", "bce")
+DRAWS = 10_000
+
+
+def dataset(task: Task, n: int, seed: int) -> Dataset:
+    """n simulations with theta from the prior, and their exact scores."""
+    rng = np.random.default_rng([seed, n])
+    theta = np.clip(task.draw(n, rng), *task.model.space.box("base"))
+    x, score = task.model.simulate_with_score(theta, rng)
+    return Dataset(
+        theta, x, score, task.model.space, "exact", task.model.structure, task.model.symmetries
+    )
+
+
+def train(task: Task, n: int, method: str, seed: int) -> Surrogate:
+    """The surrogate of a cell."""
+    loss = ks.BCE() if method == "bce" else None
+    return ks.train(dataset(task, n, seed), loss=loss, config=ks.TrainConfig(seed=seed))
+
+
+def draw(task: Task, surrogate: Surrogate, number: int, seed: int) -> np.ndarray:
+    """10,000 draws of the surrogate's posterior in raw parameters."""
+    rng = np.random.default_rng([seed, number])
+    like = surrogate.given(task.observation(number)[None])
+    begin = np.clip(task.draw(DRAWS, rng), *task.model.space.box("base"))
+    prior = None if task.log_prior is None else jax.jit(jax.vmap(task.log_prior))
+    return task.model.space.to_raw(smc(like, np.zeros(1, int), begin[None], prior, rng).theta[0])
+
+
+def run(
+    name: str, n: int, method: str, seed: int, folder: Path, observations: tuple[int, ...]
+) -> dict[str, Any]:
+    """The cell's record, from its file where it is complete."""
+    file = make_folder(folder) / f"{name}-{method}-n{n}-s{seed}.json"
+    record: dict[str, Any] = {
+        "task": name, "n": n, "method": method, "seed": seed, "c2st": {}, "seconds": {},
+    }  # fmt: skip
+    if file.exists():
+        record = read_json(file)
+    left = [k for k in observations if str(k) not in record["c2st"]]
+    if not left:
+        return record
+    task, start = TASKS[name](), time.perf_counter()
+    surrogate = train(task, n, method, seed)
+    record["seconds"]["train"] = time.perf_counter() - start
+    record["machine"] = machine.describe()
+    for number in left:
+        start = time.perf_counter()
+        ours = draw(task, surrogate, number, seed)
+        record["seconds"][f"draw {number}"] = time.perf_counter() - start
+        record["c2st"][str(number)] = c2st(task.posterior(number), ours)
+        write_json(file, record)
+        print(name, method, n, seed, number, f"{record['c2st'][str(number)]:.3f}", flush=True)
+    return record
