@@ -40,6 +40,7 @@ from keepscore.evaluation import Estimate, mean, pair_losses, root_mean_square, 
 from keepscore.files import make_folder, read_json
 from keepscore.inference import Calibration, calibrate, confidence_set, local_coverage
 from keepscore.models import SIS, contact_network
+from reproduction.cell import AS_COMMITTED
 from reproduction.course import course, epochs_of
 from reproduction.results import FORMAT, write_record
 
@@ -142,7 +143,9 @@ def run_training(training: str, plan: LargePlan, folder: Path) -> dict[str, Any]
         network=graph_network(model, plan.network),
         loss=ASA.paper() if loss == "asa" else BCE(),
         # The network is the same for all automorphisms of the graph: nothing to augment.
-        config=TrainConfig(symmetries=False, seed=plan.seed, **_epochs(plan)),
+        config=TrainConfig(
+            **{**AS_COMMITTED, "symmetries": False, "seed": plan.seed, **_epochs(plan)}
+        ),
         path=work / training,
     )
     found = course(surrogate.history)

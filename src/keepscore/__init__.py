@@ -20,6 +20,7 @@ _HOMES = {
     "KeepscoreWarning": "keepscore.errors",
     "check_model": "keepscore.models.laws",
     "Dataset": "keepscore.data",
+    "dataset": "keepscore.data",
     "simulate": "keepscore.data",
     "open_dataset": "keepscore.data",
     "verify": "keepscore.data",

@@ -9,6 +9,7 @@ from keepscore import figures as figures
 from keepscore import models as models
 from keepscore import networks as networks
 from keepscore.data.dataset import Dataset as Dataset
+from keepscore.data.dataset import dataset as dataset
 from keepscore.data.reading import open_dataset as open_dataset
 from keepscore.data.simulate import simulate as simulate
 from keepscore.data.verification import repair as repair

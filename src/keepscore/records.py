@@ -21,8 +21,11 @@ NUMBERS = {
     "epoch": ("train_bce", "validation_bce", "seconds", "ms_per_step"),
     "end": ("best_epoch", "best_validation_bce", "seconds"),
 }
-PERHAPS = ("batches", "best_epoch", "score_loss", "alpha", "monitor_bce", "compile_seconds")
-LISTS = ("score_loss_by_parameter", "alpha_by_parameter")
+PERHAPS = (
+    *("batches", "best_epoch", "score_loss", "alpha", "monitor_bce", "compile_seconds"),
+    *("criterion", "cooling_epochs"),
+)
+LISTS = ("score_loss_by_parameter", "alpha_by_parameter", "validation_score_loss")
 OBJECTS = ("settings", "versions", "machine", "members", "epsilon")
 
 

@@ -7,8 +7,8 @@
 On disk a surrogate is a folder:
 
     surrogate.json              format and version, the network in plain words, space, provenance,
-                                history, calibration; names the weights and their checksum, and
-                                carries a checksum of itself
+                                history, calibration, quality; names the weights and their
+                                checksum, and carries a checksum of itself
     weights-<digest>.safetensors
 
 Nothing in it is code. The JSON is written last and in one step, so a folder holds the old surrogate
@@ -66,6 +66,7 @@ from keepscore.networks.safetensors_io import (
     write_tensors,
 )
 from keepscore.numerics import chebyshev
+from keepscore.quality import Quality
 from keepscore.records import require_history
 from keepscore.space import Space
 
@@ -95,6 +96,7 @@ class Surrogate:
     provenance: Mapping[str, Any] = field(default_factory=dict)
     history: tuple[Mapping[str, Any], ...] = ()
     calibration: Mapping[str, Any] | None = None
+    quality: Quality | None = None
 
     def __repr__(self) -> str:
         kind = type(self.network).__name__
@@ -103,6 +105,12 @@ class Surrogate:
         many = f", members={self.members}" if self.members > 1 else ""
         weights = networks.count_weights(self.network)
         return f"Surrogate({kind}, weights={weights}, parameters={self.space.names}{many})"
+
+    def __str__(self) -> str:
+        """What it is and, in a second line, how good it was when trained."""
+        if self.quality is None:
+            return repr(self)
+        return f"{self!r}\n{self.quality.line(self.space.names)}"
 
     def log_ratio(self, theta: ArrayLike, x: ArrayLike) -> Floats:
         """log p(x | theta) / p(x) at pairs, (n,); for an ensemble the mean over its members."""
@@ -230,6 +238,7 @@ class Surrogate:
             "provenance": _as_dict(self.provenance),
             "history": [_as_dict(record) for record in self.history],
             "calibration": _as_dict(self.calibration),
+            "quality": None if self.quality is None else self.quality.to_dict(),
         }
         try:
             plain = as_plain(Path(NAME), FORMAT, VERSION, content)
@@ -332,6 +341,7 @@ def _load(folder: Path, content: dict[str, Any], network: Any) -> Surrogate:
         found.provenance,
         tuple(found.history),
         found.calibration,
+        found.quality,
     )
 
 
@@ -346,6 +356,7 @@ class _Description(NamedTuple):
     provenance: dict[str, Any]
     history: list[dict[str, Any]]
     calibration: dict[str, Any] | None
+    quality: Quality | None
 
 
 def _description(content: dict[str, Any], path: Path) -> _Description:
@@ -376,7 +387,15 @@ def _description(content: dict[str, Any], path: Path) -> _Description:
     network = part("network", dict)
     if network.get("d") != space.d:
         raise FormatError(f"{path} has a network and a space of different dimensions.")
-    return _Description(network, members, file, checksum, space, provenance, history, calibration)
+    quality = None
+    if content.get("quality") is not None:  # older surrogates have none
+        try:
+            quality = Quality.from_dict(content["quality"], space.d)
+        except FormatError as error:
+            raise FormatError(f"{path} has no valid quality: {error}.") from None
+    return _Description(
+        network, members, file, checksum, space, provenance, history, calibration, quality
+    )
 
 
 def _skeleton(found: _Description, network: Any, size: int) -> Any:

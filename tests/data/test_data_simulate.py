@@ -330,9 +330,13 @@ def test_short_runs_start_no_processes(monkeypatch):
 
     monkeypatch.setattr(simulate_file.workers, "in_processes", refuse)
     assert len(ks.simulate(GaussianToy(), 1000)) == 1000
+    # A call that takes long, whatever its rows, as one of compiled code may: 16 calls, not 1000.
+    assert len(ks.simulate(SlowToy(0.02), 1000)) == 1000
 
 
-def test_long_runs_go_over_to_processes(monkeypatch):
+@pytest.mark.parametrize("guess", [0.0, 100.0])
+def test_long_runs_go_over_to_processes(monkeypatch, guess):
+    """By what a pilot says or, where that was wrong, by what the first shards took."""
     calls = []
 
     def noted(task, shards, jobs):
@@ -340,10 +344,11 @@ def test_long_runs_go_over_to_processes(monkeypatch):
         return simulate_file.workers.in_process(task, shards)
 
     monkeypatch.setattr(simulate_file.workers, "in_processes", noted)
-    monkeypatch.setattr(simulate_file, "SHORT_SECONDS", 0.0)
+    monkeypatch.setattr(simulate_file, "START_SECONDS", 0.0)
+    monkeypatch.setattr(simulate_file, "_seconds", lambda job, todo: guess)
     monkeypatch.setattr(simulate_file.workers, "cores", lambda jobs: 2)
     data = ks.simulate(GaussianToy(), 500)
-    assert calls == [[1, 2, 3, 4, 5, 6, 7]]
+    assert calls == [[0, 1, 2, 3, 4, 5, 6, 7] if guess else [2, 3, 4, 5, 6, 7]]
     assert raw_bytes(data) == raw_bytes(ks.simulate(GaussianToy(), 500, jobs=1))
 
 

@@ -17,11 +17,16 @@ from keepscore.losses import (
     loss_from_dict,
     loss_to_dict,
     network_score,
+    pair_losses,
     recency_weighted,
     remember,
+    residual_losses,
+    score_loss,
+    score_scale,
     search_epsilon,
 )
 from keepscore.losses.score import TOLERANCE
+from keepscore.losses.settings import RESIDUAL_OF_EXACT
 from keepscore.training.step import Batch, adam, objective, start, step
 
 KEY = jax.random.key(3)
@@ -145,7 +150,7 @@ def test_gradient_of_the_full_loss_equals_an_unfused_reference(method, pairs):
     weights, rest = networks.split(Tiny(KEY))
     alpha = jnp.float32([0.7, 0.2])
     epsilon = jnp.full(2, 1e-2, jnp.float32)
-    losses = objective(rest, ASA(network_score=method), epsilon)
+    losses = objective(rest, ASA.paper(network_score=method), epsilon)
 
     def total(w):
         bce, score = losses(w, small)
@@ -193,7 +198,7 @@ def test_a_value_that_is_not_finite_is_left_out():
 @pytest.mark.parametrize("per_parameter", [False, True])
 def test_alpha_of_a_run_equals_numpy_on_recorded_gradient_norms(per_parameter, pairs):
     """Seven steps with an update every second: weights and alpha as plain code gets them."""
-    loss = ASA(update_every=2, history=2, decay=3.0, per_parameter=per_parameter)
+    loss = ASA.paper(update_every=2, history=2, decay=3.0, per_parameter=per_parameter)
     weights, rest = networks.split(Tiny(KEY))
     optimizer = adam(1e-2, 1e-3)
     member = start(weights, optimizer, loss, 2)
@@ -255,9 +260,104 @@ def test_settings_of_losses_are_checked():
 
 
 def test_losses_survive_a_record():
-    for loss in (BCE(negatives=3), ASA(per_parameter=True, decay=5.0)):
+    for loss in (BCE(negatives=3), ASA(decay=5.0), ASA.paper()):
         assert loss_from_dict(loss_to_dict(loss)) == loss
     with pytest.raises(FormatError):
         loss_from_dict({"name": "MSE"})
     with pytest.raises(FormatError):
         loss_from_dict({"name": "BCE", "beta": 1})
+
+
+# --- robust residuals -----------------------------------------------------------------------------
+
+
+RHO = {  # as written at the top of losses/score.py, in NumPy
+    "squared": lambda e, m: e**2,
+    "huber": lambda e, m: 2 * (np.sqrt(1 + (e / m) ** 2) - 1),
+    "cauchy": lambda e, m: np.log(1 + (e / m) ** 2),
+}
+
+
+@pytest.mark.parametrize("residual", sorted(RHO))
+@pytest.mark.parametrize("d", [1, 2, 6])
+def test_residuals_equal_numpy_and_are_least_at_equality(residual, d):
+    rng = np.random.default_rng(d)
+    exact, network = (rng.standard_cauchy((50, d)) for _ in range(2))
+    m = score_scale(exact)
+    found = score_loss(jnp.float32(network), jnp.float32(exact), residual, jnp.float32(m))
+    expected = RHO[residual](network - exact, m).mean(axis=0)
+    np.testing.assert_allclose(found, expected, rtol=2e-5)
+    scale = jnp.float32(m)
+    assert np.all(
+        np.asarray(score_loss(jnp.float32(exact), jnp.float32(exact), residual, scale)) == 0
+    )
+    error = jnp.float32(np.linspace(-3, 3, 61))[:, None] * jnp.ones(d)
+    values = np.asarray(residual_losses(error, residual, scale))
+    assert np.all(values.argmin(axis=0) == 30)
+    assert np.all(np.diff(values[30:], axis=0) > 0)
+
+
+@pytest.mark.parametrize(("residual", "bound"), [("huber", 2.0), ("cauchy", 1.0)])
+def test_gradients_of_robust_residuals_are_bounded(residual, bound):
+    """By 2/m and 1/m, however large the error; that of the squared loss is not."""
+    m = jnp.float32([0.5])
+    errors = jnp.float32(np.concatenate([-np.logspace(-4, 8, 200), [0], np.logspace(-4, 8, 200)]))
+
+    def slope(kind):
+        one = jax.grad(lambda e: residual_losses(e[None, None], kind, m)[0, 0])
+        return np.abs(np.asarray(jax.vmap(one)(errors)))
+
+    assert slope(residual).max() <= bound / 0.5 * (1 + 1e-5)
+    assert slope(residual)[200] == 0
+    assert slope("squared").max() > 1e8
+
+
+def test_the_scale_is_the_median_and_never_zero():
+    score = np.array([[1.0, 0.0, 0.0], [-3.0, 0.0, 0.0], [1e9, 6.0, 0.0]])
+    np.testing.assert_array_equal(score_scale(score), [3.0, 2.0, 1.0])
+    np.testing.assert_array_equal(score_scale(score.astype(np.float32)), [3.0, 2.0, 1.0])
+
+
+def test_auto_depends_on_the_kind_of_score_and_robust_ones_refuse_joint_scores():
+    assert ASA().for_scores("joint").residual == "squared"
+    assert ASA().for_scores("exact").residual == RESIDUAL_OF_EXACT
+    assert ASA.paper().for_scores("exact").residual == "squared"
+    for residual in ("cauchy", "huber"):
+        assert ASA(residual=residual).for_scores("exact").residual == residual
+        with pytest.raises(DomainError, match="joint scores"):
+            ASA(residual=residual).for_scores("joint")
+    with pytest.raises(UnknownNameError, match="Did you mean 'cauchy'"):
+        ASA(residual="couchy")
+    old = {k: v for k, v in loss_to_dict(ASA.paper()).items() if k != "residual"}
+    assert loss_from_dict(old) == ASA.paper()  # a record from before there was a choice
+
+
+def test_pair_losses_are_the_same_in_numpy_and_jax():
+    own, other = np.random.default_rng(0).normal(size=(2, 9)) * 5
+    expected = (sigmoid_bce(own, 1) + sigmoid_bce(other, 0)) / 2
+    np.testing.assert_allclose(pair_losses(own, other), expected, rtol=1e-9)
+    np.testing.assert_allclose(pair_losses(jnp.float32(own), jnp.float32(other)), expected, 1e-5)
+    assert pair_losses(own, other).dtype == np.float64
+
+
+def test_a_heavy_tail_ruins_the_squared_fit_and_not_the_cauchy_fit():
+    """A slope fitted to scores of which 2% are off by a factor of 10^4, as far tails of a score
+    that the network cannot follow are: squares follow those few, the logarithm the many."""
+    rng = np.random.default_rng(3)
+    theta = rng.uniform(-1, 1, 2000)
+    score = -2.0 * theta
+    wild = rng.random(2000) < 0.02
+    score[wild] = 1e4 * theta[wild]
+    m = jnp.float32(score_scale(score[:, None]))
+
+    def fitted(residual):
+        def total(slope):
+            error = (slope * jnp.float32(theta) - jnp.float32(score))[:, None]
+            return residual_losses(error, residual, m).mean()
+
+        slopes = jnp.linspace(-10, 300, 3101)
+        return float(slopes[jax.vmap(total)(slopes).argmin()])
+
+    assert abs(fitted("cauchy") - -2.0) < 0.1
+    assert abs(fitted("huber") - -2.0) < 1.0
+    assert fitted("squared") > 50

@@ -1,7 +1,7 @@
 """Simulated datasets: the record, the workers that fill it, the store on disk."""
 
 from keepscore.data.cluster import dask_client
-from keepscore.data.dataset import Dataset
+from keepscore.data.dataset import Dataset, dataset
 from keepscore.data.provenance import environment
 from keepscore.data.reading import Status, finish, open_dataset, status
 from keepscore.data.simulate import simulate, simulate_share
@@ -13,6 +13,7 @@ __all__ = [
     "Status",
     "Verification",
     "dask_client",
+    "dataset",
     "environment",
     "finish",
     "open_dataset",

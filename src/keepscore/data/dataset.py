@@ -10,14 +10,21 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from keepscore.checks import Floats, as_real, require_choice, require_count, require_finite
+from keepscore.checks import (
+    Floats,
+    as_real,
+    require_choice,
+    require_count,
+    require_finite,
+    require_name,
+)
 from keepscore.data.sharded import ShardedArray
 from keepscore.errors import DomainError, DtypeError, MissingError, ShapeError
 from keepscore.models.base import ScoreKind, Symmetry
@@ -162,6 +169,78 @@ class Dataset:
             "structure": self.structure,
             "symmetries": [s.to_dict() for s in self.symmetries],
         }
+
+
+def dataset(
+    theta: ArrayLike,
+    x: ArrayLike,
+    score: ArrayLike | None = None,
+    *,
+    space: Space,
+    score_kind: ScoreKind = "exact",
+    structure: str | None = None,
+    symmetries: Sequence[Symmetry] = (),
+    contacts: ArrayLike | None = None,
+    name: str = "arrays",
+) -> Dataset:
+    """A data set of simulations that were made elsewhere, ready for `ks.train`.
+
+    Args:
+        theta: (n, d), the working parameters of each row, inside the train box of `space`. They
+            should be spread over all of it: what the surrogate learns is log p(x | theta) / p(x)
+            with p(x) under the distribution of these theta. Raw values become working ones by
+            `space.to_working(raw)`.
+        x: (n, *x_shape), one simulation per row.
+        score: (n, d), d log p(x | theta) / d theta of the working parameters, if known.
+        space: What the columns of theta are.
+        score_kind: "exact", or "joint" for the gradient of the log density of all that was drawn
+            on the way to x.
+        structure, symmetries, contacts: What networks may rely on, as a model declares it.
+        name: What to call the source of the rows.
+
+    Returns:
+        A `Dataset` with read-only copies of the arrays.
+
+    Raises:
+        ShapeError, DtypeError, NonFiniteError: arrays that do not fit together.
+        DomainError: a theta outside the train box.
+
+    Example:
+        >>> import numpy as np
+        >>> import keepscore as ks
+        >>> space = ks.Space([ks.Parameter("mean", -2, 2, "identity")])
+        >>> rng = np.random.default_rng(0)
+        >>> theta = space.uniform(500, rng, "train")
+        >>> x = theta + rng.standard_normal((500, 3))
+        >>> score = (x - theta).sum(axis=1, keepdims=True)
+        >>> ks.dataset(theta, x, score, space=space)
+        Dataset(arrays, n=500, x_shape=(3,), d=1, score_kind='exact')
+    """
+    require_name(name, "The name of a data set")
+    kind = None if score is None else score_kind
+    provenance = {"model": {"name": name}}
+    made = Dataset(
+        theta,  # type: ignore[arg-type]
+        x,  # type: ignore[arg-type]
+        score,  # type: ignore[arg-type]
+        space,
+        kind,
+        structure,
+        tuple(symmetries),
+        provenance,
+        contacts,  # type: ignore[arg-type]
+    )
+    values = np.asarray(made.theta)
+    outside = np.flatnonzero(~space.contains(values, "train"))
+    if len(outside):
+        low, high = space.box("train")
+        raise DomainError(
+            f"{len(outside)} of {len(made)} theta lie outside the train box of the space, "
+            f"{low.tolist()} to {high.tolist()} in working parameters; the first is row "
+            f"{outside[0]}, {values[outside[0]].tolist()}. Widen the space, or turn raw values "
+            "into working ones by space.to_working(raw)."
+        )
+    return made
 
 
 def _loaded(array: Array) -> NDArray[Any]:

@@ -40,8 +40,10 @@ from keepscore.errors import (
 from keepscore.files import make_folder, remove_leftovers
 from keepscore.models.base import Model
 
-# Processes take about a second to start; less work than this is done before they are.
-SHORT_SECONDS = 3.0
+# What workers cost before their first shard: a process that imports the model, and often JAX, and
+# compiles it anew. With k of them, T seconds of work here take T / k there, and this.
+START_SECONDS = 5.0
+PILOT_ROWS, PILOT_SECONDS, LONG_SECONDS = 64, 1.0, 20.0
 
 
 def simulate(
@@ -196,20 +198,27 @@ def _results(job: _Job, todo: Sequence[int], jobs: int | None, cluster: Cluster)
     if cluster is not None:
         yield from _on_cluster(job, todo, cluster)
         return
-    count, start = workers.cores(jobs), time.perf_counter()
+    count = workers.cores(jobs)
     left = list(todo)
     alone = count == 1 or len(todo) == 1
-    if alone or (jobs is None and _seconds(job, sum(len(job.plan.rows(k)) for k in todo)) < 20):
-        # The guess is from a single row and often too high; the shards themselves tell better.
+    if alone or (jobs is None and not _workers_pay(_seconds(job, todo), count)):
+        # The shards themselves tell best what the rest will take. The first may have compiled
+        # something, which workers would have to do too.
+        began, first = time.perf_counter(), True
         for index, result in workers.in_process(job, todo):
+            spent = time.perf_counter() - began
             yield index, result
             left.remove(index)
-            spent = time.perf_counter() - start
-            ahead = spent / (len(todo) - len(left)) * len(left)
-            if not alone and ahead > SHORT_SECONDS:
+            if not (alone or first) and _workers_pay(spent * len(left), count):
                 break
+            began, first = time.perf_counter(), False
     if left:
         yield from workers.in_processes(job, left, count)
+
+
+def _workers_pay(seconds: float, count: int) -> bool:
+    """Whether so many workers finish this work sooner than one process that has begun it."""
+    return seconds > START_SECONDS + seconds / count
 
 
 def _on_cluster(job: _Job, todo: Sequence[int], cluster: Cluster) -> workers.Results:
@@ -225,23 +234,33 @@ def _on_cluster(job: _Job, todo: Sequence[int], cluster: Cluster) -> workers.Res
         ) from error
 
 
-def _seconds(job: _Job, n: int) -> float:
-    """A rough guess, usually too high, of the time n rows take here: from one row, done twice if
-    it is quick, because the first time may have compiled something."""
-    theta, seconds = job.plan.thetas(0)[:1], 0.0
+def _seconds(job: _Job, todo: Sequence[int]) -> float:
+    """About how long these shards take here: a call costs c0, and c1 for each of its rows. One row,
+    done twice, since the first time may have compiled something, and then some rows."""
+    calls, n = len(todo), sum(len(job.plan.rows(k)) for k in todo)
+    thetas = job.plan.thetas(todo[0])[:PILOT_ROWS]
     scored = job.plan.score_kind is not None
-    simulate_row = job.model.simulate_with_score if scored else job.model.simulate
+    simulate_rows = job.model.simulate_with_score if scored else job.model.simulate
+
+    def timed(rows: int) -> float:
+        began = time.perf_counter()
+        simulate_rows(thetas[:rows].copy(), np.random.default_rng(0))
+        return time.perf_counter() - began
+
     with one_thread():
-        for _ in range(2):
-            start = time.perf_counter()
-            try:
-                simulate_row(theta.copy(), np.random.default_rng(0))
-            except (Exception, SystemExit):
-                return 0.0  # the run itself will meet the error and say where
-            seconds = time.perf_counter() - start
-            if seconds > 1.0:
-                break
-    return seconds * n
+        try:
+            one = timed(1)
+            if one < LONG_SECONDS:
+                one = min(one, timed(1))
+            # As many rows as take a second if they cost as much each as one alone; often far less.
+            rows = min(len(thetas), max(1, int(PILOT_SECONDS / max(one, 1e-9))))
+            if rows == 1:
+                return n * one
+            many = min(timed(rows) for _ in range(2))
+        except (Exception, SystemExit):
+            return 0.0  # the run itself will meet the error and say where
+    of_row = max(0.0, (many - one) / (rows - 1))
+    return calls * max(0.0, one - of_row) + n * of_row
 
 
 def _unsound(folder: Path, plan: Plan, shards: Sequence[int]) -> tuple[list[int], list[int]]:

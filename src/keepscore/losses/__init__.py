@@ -8,12 +8,21 @@ from keepscore.losses.alpha import (
     remember,
 )
 from keepscore.losses.cross_entropy import cross_entropy, pair_losses
-from keepscore.losses.score import Perturbation, network_score, score_loss, search_epsilon
+from keepscore.losses.score import (
+    RESIDUALS,
+    Perturbation,
+    network_score,
+    residual_losses,
+    score_loss,
+    score_scale,
+    search_epsilon,
+)
 from keepscore.losses.settings import ASA, BCE, Loss, loss_from_dict, loss_to_dict
 
 __all__ = [
     "ASA",
     "BCE",
+    "RESIDUALS",
     "AlphaHistory",
     "Loss",
     "Perturbation",
@@ -26,6 +35,8 @@ __all__ = [
     "pair_losses",
     "recency_weighted",
     "remember",
+    "residual_losses",
     "score_loss",
+    "score_scale",
     "search_epsilon",
 ]

@@ -10,7 +10,17 @@ theta enters only the head, so only the head is differentiated; the features are
 All three are differentiated once more, in the weights, by the training step. They are oracles for
 each other.
 
-    L_k = mean_i [s_ik - d log p(x_i | theta_i) / d theta_k]^2,    over pairs with Y = 1 only
+    L_k = mean_i rho(s_ik - t_ik),    t_ik = d log p(x_i | theta_i) / d theta_k,  Y = 1 pairs only
+
+    squared   rho(e) = e^2                                the paper's
+    huber     rho(e) = 2 (sqrt(1 + (e / m_k)^2) - 1)      pseudo-Huber: linear in the tails
+    cauchy    rho(e) = log(1 + (e / m_k)^2)               logarithmic in the tails
+
+m_k is the median of |t_ik| over the training rows. All three are least where s = t, so for exact
+scores any of them will do; but a few rows whose score is thousands of times the median decide alone
+what the squared loss does. Their gradients in e are at most 2 / m_k (huber) and 1 / m_k (cauchy).
+Joint scores are only right on average, and least squares alone finds averages: for them, only
+squared is right.
 """
 
 from __future__ import annotations
@@ -23,9 +33,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
+from numpy.typing import NDArray
+
+from keepscore.checks import Floats
 
 ScoreMethod = Literal["autodiff", "forward", "finite-difference"]
 SCORE_METHODS: tuple[ScoreMethod, ...] = ("autodiff", "forward", "finite-difference")
+Residual = Literal["squared", "huber", "cauchy"]
+RESIDUALS: tuple[Residual, ...] = ("squared", "huber", "cauchy")
 Head = Callable[[Any, Any], Any]
 TOLERANCE = 0.01
 
@@ -59,9 +74,37 @@ def network_score(
     return value, (moved - value[:, None]) / epsilon
 
 
-def score_loss(network: Float[Array, "b d"], exact: Float[Array, "b d"]) -> Float[Array, " d"]:
-    """L_k for each parameter k; their sum is the unweighted score loss."""
-    return jnp.mean((network - exact) ** 2, axis=0)
+def score_loss(
+    network: Float[Array, "b d"],
+    exact: Float[Array, "b d"],
+    residual: str = "squared",
+    scale: Float[Array, " d"] | None = None,
+) -> Float[Array, " d"]:
+    """L_k for each parameter k; their sum is the unweighted score loss. `scale` is m."""
+    return jnp.mean(residual_losses(network - exact, residual, scale), axis=0)
+
+
+def residual_losses(
+    error: Float[Array, "b d"], residual: str, scale: Float[Array, " d"] | None
+) -> Float[Array, "b d"]:
+    """rho of each error; `scale` is m, which the squared loss does not need."""
+    if residual == "squared":
+        return error**2
+    assert scale is not None
+    r = error / scale
+    if residual == "huber":
+        # 2 (sqrt(1 + r^2) - 1), without the difference of nearly equal numbers
+        return 2 * r**2 / (1 + jnp.sqrt(1 + r**2))
+    return jnp.log1p(r**2)
+
+
+def score_scale(score: NDArray[np.floating]) -> Floats:
+    """m: the median of |score| for each parameter, from rows (n, d); where more than half of them
+    are zero, the mean, and 1 where all are."""
+    size = np.abs(np.asarray(score, dtype=np.float64))
+    median, mean = np.median(size, axis=0), size.mean(axis=0)
+    found = np.where(median > 0, median, mean)
+    return np.where(found > 0, found, 1.0)
 
 
 @dataclass(frozen=True)

@@ -1,19 +1,23 @@
 """The two objectives, as records of their settings.
 
 BCE    L_BCE
-ASA    L_BCE + sum_k alpha_k L_k    (adaptive score augmentation)
+ASA    L_BCE + sum_k alpha_k L_k    (adaptive score augmentation; L_k as in `score`)
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from keepscore.checks import as_number, require_choice, require_count, require_flag
 from keepscore.errors import DomainError, FormatError
-from keepscore.losses.score import SCORE_METHODS
+from keepscore.losses.score import RESIDUALS, SCORE_METHODS, Residual
+from keepscore.models.base import ScoreKind
+
+AUTO = "auto"
+RESIDUAL_OF_EXACT: Residual = "cauchy"  # what "auto" stands for: the one place to change it
 
 
 @dataclass(frozen=True)
@@ -37,8 +41,12 @@ class ASA:
     network_score: how the network's own score is computed; "autodiff" and "forward" are exact,
     "finite-difference" is the paper's. A value of alpha is taken every `update_every` batches and
     averaged over the last `history` of them with weights that fall by e in `decay` batches.
-    per_parameter: one alpha for each parameter instead of one for all. The defaults are what we
-    advise (docs/decisions.md 19); `ASA.paper()` is the paper's.
+    per_parameter: one alpha for each parameter instead of one for all.
+    residual: what a difference between the network's score and that of the data costs: "squared"
+    (the paper's), "huber" or "cauchy", which large scores do not dominate (see `score`). "auto"
+    takes the best we know: for exact scores "cauchy", for joint scores "squared", which alone is
+    right for them.
+    The defaults are what we advise (docs/decisions.md 19); `ASA.paper()` is the paper's.
     """
 
     network_score: str = "autodiff"
@@ -47,8 +55,10 @@ class ASA:
     decay: float = 64.0
     per_parameter: bool = True
     negatives: int = 1
+    residual: str = "auto"
 
     def __post_init__(self) -> None:
+        require_choice(self.residual, "residual", (AUTO, *RESIDUALS))
         require_choice(self.network_score, "network_score", SCORE_METHODS)
         _keep_counts(self, "update_every", "history", "negatives")
         object.__setattr__(self, "decay", as_number(self.decay, "decay"))
@@ -61,8 +71,24 @@ class ASA:
 
     @classmethod
     def paper(cls, **changes: Any) -> ASA:
-        """The paper's: one alpha for all parameters."""
-        return cls(**{"per_parameter": False, **changes})
+        """The paper's: one alpha for all parameters, squared residuals."""
+        return cls(**{"per_parameter": False, "residual": "squared", **changes})
+
+    def for_scores(self, kind: ScoreKind | None) -> ASA:
+        """The same with the residual that "auto" stands for with scores of this kind.
+
+        Raises:
+            DomainError: a robust residual was asked for with joint scores.
+        """
+        if self.residual == AUTO:
+            return replace(self, residual=RESIDUAL_OF_EXACT if kind == "exact" else "squared")
+        if self.residual != "squared" and kind == "joint":
+            raise DomainError(
+                f"residual={self.residual!r} cannot be used with joint scores: only their mean "
+                "given x is the score, and only squared residuals find a mean. Use "
+                "ASA(residual='squared'), or leave the residual out."
+            )
+        return self
 
     @property
     def uses_scores(self) -> bool:
@@ -94,6 +120,9 @@ def loss_from_dict(content: Mapping[str, Any]) -> Loss:
     if not isinstance(name, str) or name not in kinds:
         raise FormatError(f"Not the record of a loss: {content!r:.200}.")
     try:
-        return kinds[name](**{k: v for k, v in content.items() if k != "name"})
+        settings = {k: v for k, v in content.items() if k != "name"}
+        if name == "ASA":
+            settings.setdefault("residual", "squared")  # the only one there was
+        return kinds[name](**settings)
     except (TypeError, ValueError) as error:
         raise FormatError(f"Not the record of a loss: {str(error).rstrip('.')}.") from None

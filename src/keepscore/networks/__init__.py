@@ -1,6 +1,15 @@
 """Networks h(x, theta) that split into features(x) and head(features, theta)."""
 
-from keepscore.networks.base import Network, Scaled, count_weights, is_weight, log_ratio, split
+from keepscore.networks.base import (
+    Network,
+    Scaled,
+    Tree,
+    Weights,
+    count_weights,
+    is_weight,
+    log_ratio,
+    split,
+)
 from keepscore.networks.catalogue import (
     FAMILIES,
     computation,
@@ -30,6 +39,8 @@ __all__ = [
     "SequenceNetwork",
     "SpectralNetwork",
     "TailedSpectralNetwork",
+    "Tree",
+    "Weights",
     "computation",
     "count_weights",
     "describe",

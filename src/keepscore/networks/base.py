@@ -25,7 +25,7 @@ independent observations then add up, and a group costs one head, whatever its s
 
 from __future__ import annotations
 
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Protocol, TypeAlias, runtime_checkable
 
 import equinox as eqx
 import jax
@@ -33,6 +33,10 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 from numpy.typing import NDArray
+
+# A tree of arrays, in whatever containers: JAX has no type for it.
+Tree: TypeAlias = Any
+Weights: TypeAlias = Tree  # a network's trained arrays, None where it has something else
 
 X_SCALES = ("entries", "states", "whole", "about zero", "none")
 

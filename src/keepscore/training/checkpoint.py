@@ -20,6 +20,7 @@ from typing import Any, NamedTuple
 from keepscore.differences import differences
 from keepscore.errors import FormatError, KeepscoreWarning, MismatchError, StorageError
 from keepscore.files import LARGEST_JSON, read_regular, read_sealed, write_atomically, write_sealed
+from keepscore.networks import Tree, Weights
 from keepscore.networks.safetensors_io import (
     from_tensors,
     read_tensors,
@@ -27,28 +28,31 @@ from keepscore.networks.safetensors_io import (
     to_tensors,
     write_tensors,
 )
-from keepscore.training.progress_record import Position, RunBounds, read_position
+from keepscore.training.config import BEFORE
+from keepscore.training.progress_record import Plain, Position, RunBounds, read_position
 
 FORMAT, VERSION = "keepscore checkpoint", 2
 NAME, PREVIOUS = "checkpoint.json", "checkpoint-previous.json"
 ARRAYS = "checkpoint-*.safetensors"
 
+Settings = dict[str, Any]  # all that a run depends on, as plain data
+
 
 class Checkpoint(NamedTuple):
     """What a run left behind: state, best weights, position, and the machine it ran on."""
 
-    state: Any
-    best: Any
+    state: Tree
+    best: Weights
     position: Position
     machine: dict[str, Any]
 
 
 def write_checkpoint(
     folder: Path,
-    state: Any,
-    best: Any,
+    state: Tree,
+    best: Weights,
     position: Position,
-    settings: dict[str, Any],
+    settings: Settings,
     machine: dict[str, Any] | None = None,
 ) -> None:
     """Make this state the folder's newest checkpoint, and keep the one before."""
@@ -69,7 +73,7 @@ def write_checkpoint(
 
 
 def read_checkpoint(
-    folder: Path, state: Any, best: Any, settings: dict[str, Any], extent: RunBounds
+    folder: Path, state: Tree, best: Weights, settings: Settings, extent: RunBounds
 ) -> Checkpoint | None:
     """What an earlier run left here, None if there was none.
 
@@ -127,7 +131,7 @@ def _copy(source: Path, target: Path) -> None:
 
 
 def _read(
-    folder: Path, name: str, state: Any, best: Any, settings: dict[str, Any], extent: RunBounds
+    folder: Path, name: str, state: Tree, best: Weights, settings: Settings, extent: RunBounds
 ) -> Checkpoint:
     path = folder / name
     content = read_sealed(path, FORMAT, VERSION)
@@ -151,14 +155,26 @@ def _read(
     )
 
 
-def _require_same(now: dict[str, Any], then: Any, folder: Path) -> None:
-    if differ := list(differences(then, now, words=("then", "now"))):
+def _require_same(now: Settings, then: Plain, folder: Path) -> None:
+    if differ := list(differences(_completed(then), now, words=("then", "now"))):
         raise MismatchError(
             f"{folder} holds a run with other settings ({'; '.join(differ)}). Use the same "
             "settings to resume it, another path, or resume=False to start it anew."
         )
 
 
-def same_settings(now: dict[str, Any], then: Any) -> bool:
+def same_settings(now: Settings, then: Plain) -> bool:
     """Whether a record of settings, read from a file, is that of a run with these."""
-    return not any(differences(then, now))
+    return not any(differences(_completed(then), now))
+
+
+def _completed(then: Plain) -> Plain:
+    """A record of an earlier version, with what it did where it had no setting for it."""
+    if not isinstance(then, dict):
+        return then
+    config, loss = then.get("config"), then.get("loss")
+    if isinstance(config, dict):
+        then = {**then, "config": {**BEFORE, **config}}
+    if isinstance(loss, dict) and loss.get("name") == "ASA":
+        then = {**then, "loss": {"residual": "squared", **loss}}
+    return then

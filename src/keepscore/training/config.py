@@ -6,35 +6,44 @@ import math
 from dataclasses import asdict, dataclass
 from typing import Any
 
-import numpy as np
-
 from keepscore.checks import as_number, require_choice, require_count, require_flag
 from keepscore.errors import DomainError, unknown_name
+from keepscore.training.length import advised_epochs, paper_epochs
 
-# Data set size -> epochs before patience may end a run.
-MINIMUM_EPOCHS = ((30_000, 40), (100_000, 30), (300_000, 20), (1_000_000, 10))
 SCHEDULES = ("constant", "cosine")
 PAPER_LEARNING_RATES = {"sis": 1e-3, "gaussian": 1e-3, "student-t": 3e-3}
 # What may differ between a run and its resumption: none of it changes a number.
 FREE_SETTINGS = ("checkpoint_minutes", "memory_budget")
-COUNTS = ("batch_size", "patience", "max_epochs", "members", "memory_budget")
-OPTIONAL = ("min_epochs", "devices")  # None, or a count
+LENGTHS = ("advised", "paper")
+CRITERIA = ("both", "bce")
+COUNTS = ("batch_size", "patience", "members", "memory_budget")
+OPTIONAL = ("min_epochs", "max_epochs", "devices")  # None, or a count
+PAPER_MAX_EPOCHS = 500
+# What settings of earlier versions did, which did not have these.
+BEFORE = {"length": "paper", "criterion": "bce", "guard": False}
 LARGEST_COUNT = 2**63  # what a run's record can hold
 
 
 @dataclass(frozen=True)
 class TrainConfig:
-    """How to train: Adam, early stopping on validation BCE, best epoch kept.
+    """How to train: Adam, validation after each epoch, the best epoch kept.
 
-    The defaults are what we advise: a rate that falls from 2e-3 to zero over the paper's number of
-    epochs, and declared symmetries. What they bring is measured in `benchmarks/ablation.py`.
-    `TrainConfig.paper(case)` is the paper's.
+    The defaults are what we advise: a rate that falls from 2e-3 to zero over a number of updates
+    chosen by rows and parameters, and declared symmetries. What they bring is measured in
+    `benchmarks/ablation.py`. `TrainConfig.paper(case)` is the paper's.
 
-    min_epochs: None takes the paper's by data set size (40 at 30,000 down to 10 at 1,000,000).
-    Training stops once there were that many epochs and `patience` of them brought no better
-    validation BCE, or at max_epochs, which may not be less.
-    schedule: "constant", or "cosine": the learning rate falls to zero over min_epochs, and training
-    ends there.
+    schedule: "cosine": the learning rate falls to zero over the length of the run, and training
+    ends there. "constant": training stops once there were that many epochs and `patience` of them
+    brought nothing better, or at max_epochs.
+    length: how many epochs, where min_epochs does not say. "advised": enough updates for the rows
+    and parameters there are, fewer where the network begins to overfit (see `length`). "paper": the
+    paper's by data set size (40 at 30,000 rows down to 10 at 1,000,000).
+    min_epochs: so many epochs instead. max_epochs: no more than so many; may not be less than
+    min_epochs. None: no limit (500 with a constant rate).
+    criterion: what makes an epoch the best. "both": validation BCE and score loss together, where
+    the loss is ASA and the validation rows have scores; "bce": validation BCE.
+    guard: where the score term seems to do harm, train without it too, keep the better of the two,
+    and say so (see `guard`).
     averaging: keep a running average of the weights, which forgets a batch by this factor with each
     that follows (0.999: about the last thousand), and validate and return that; 0 for none.
     weight_decay: added to the gradient as an L2 term, as `torch.optim.Adam` does.
@@ -52,9 +61,12 @@ class TrainConfig:
     schedule: str = "cosine"
     averaging: float = 0.0
     weight_decay: float = 1e-6
+    length: str = "advised"
     min_epochs: int | None = None
+    max_epochs: int | None = None
     patience: int = 5
-    max_epochs: int = 500
+    criterion: str = "both"
+    guard: bool = True
     seed: int = 0
     members: int = 1
     symmetries: bool = True
@@ -88,9 +100,13 @@ class TrainConfig:
             raise DomainError(
                 f"validation_fraction must lie between 0 and 1; got {self.validation_fraction!r}."
             )
-        for name in ("symmetries", "scale_inputs"):
+        for name, known in (("length", LENGTHS), ("criterion", CRITERIA)):
+            if getattr(self, name) not in known:
+                raise unknown_name(name, getattr(self, name), known)
+        for name in ("symmetries", "scale_inputs", "guard"):
             self._keep(name, require_flag(getattr(self, name), name))
-        if self.min_epochs is not None and self.min_epochs > self.max_epochs:
+        limit = self.max_epochs
+        if self.min_epochs is not None and limit is not None and self.min_epochs > limit:
             raise DomainError(
                 f"min_epochs={self.min_epochs} cannot be had with max_epochs={self.max_epochs}. "
                 "Raise max_epochs, or lower min_epochs."
@@ -109,7 +125,7 @@ class TrainConfig:
     def paper(cls, case: str, **changes: Any) -> TrainConfig:
         """The paper's settings for "sis", "gaussian" or "student-t".
 
-        A constant rate, early stopping, no symmetries; inputs are not scaled.
+        A constant rate, early stopping by validation BCE, no symmetries; inputs are not scaled.
         """
         if not isinstance(case, str) or case not in PAPER_LEARNING_RATES:
             raise unknown_name("case of the paper", case, PAPER_LEARNING_RATES)
@@ -118,16 +134,38 @@ class TrainConfig:
             "schedule": "constant",
             "symmetries": False,
             "scale_inputs": False,
+            "length": "paper",
+            "max_epochs": PAPER_MAX_EPOCHS,
+            "criterion": "bce",
+            "guard": False,
         }
         return cls(**{**settings, **changes})
 
-    def epochs_at_least(self, n: int) -> int:
-        """min_epochs, or the paper's for n rows, between its sizes in proportion to log n."""
-        if self.min_epochs is not None:
-            return self.min_epochs
-        sizes, epochs = zip(*MINIMUM_EPOCHS, strict=True)
-        found = round(float(np.interp(math.log(n), np.log(sizes), epochs)))
-        return min(found, self.max_epochs)
+    def epochs_at_least(self, n: int, d: int = 1) -> int:
+        """How many epochs of n rows with d parameters: the length of a run with a falling rate, and
+        the shortest one with a constant rate."""
+        found = self._by_rows(n, d) if self.min_epochs is None else self.min_epochs
+        return found if self.max_epochs is None else min(found, self.max_epochs)
+
+    def epochs_at_most(self, n: int, d: int) -> int:
+        """The longest run with a constant rate."""
+        if self.max_epochs is not None:
+            return self.max_epochs
+        return max(PAPER_MAX_EPOCHS, self.epochs_at_least(n, d))
+
+    def may_cool(self, n: int, d: int) -> bool:
+        """Whether the validation curve may end the run early: where rows are so few that they are
+        passed over more often than in the paper."""
+        own = self.schedule == "cosine" and self.length == "advised" and self.min_epochs is None
+        return own and self.epochs_at_least(n, d) > paper_epochs(n)
+
+    def is_whole(self, n: int, d: int) -> bool:
+        """Whether the run is as long as the rule makes it, not cut short by a stated number."""
+        return self.epochs_at_least(n, d) >= self._by_rows(n, d)
+
+    def _by_rows(self, n: int, d: int) -> int:
+        paper = self.length == "paper"
+        return paper_epochs(n) if paper else advised_epochs(n, d, self.batch_size)
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data for a run's record."""

@@ -20,25 +20,35 @@ import numpy as np
 
 from keepscore.checks import Floats
 from keepscore.errors import TrainingError
+from keepscore.networks import Weights
 from keepscore.training import history
 from keepscore.training.batches import EpochBatches, Feed
 from keepscore.training.checkpoint import write_checkpoint
 from keepscore.training.compiled_epoch import Run, Tables
 from keepscore.training.config import TrainConfig
 from keepscore.training.interruption import EXIT_CODE, Interrupted, termination
-from keepscore.training.optimizer import weights_to_keep
-from keepscore.training.progress_record import Position, RunBounds
+from keepscore.training.length import cooling_after, overfits
+from keepscore.training.optimizer import cooled, weights_to_keep
+from keepscore.training.progress_record import (
+    Position,
+    RunBounds,
+    mean_criterion,
+    values_of,
+)
 from keepscore.training.step import Member
+from keepscore.training.validation import Place, Validation
 
 SECONDS_A_CALL = 1.0
 FIRST_CALL = 16
+FEW_EPOCHS = 100  # of runs that are saved after every epoch; others after these seconds
+SECONDS_UNSAVED = 2.0
 
 
 class Diverged(TrainingError):
     """The loss or the weights became NaN or infinite. `weights` are the last finite ones;
     `surrogate` is the best epoch so far, if one was completed."""
 
-    def __init__(self, message: str, weights: Any) -> None:
+    def __init__(self, message: str, weights: Weights) -> None:
         super().__init__(message)
         self.weights = weights
         self.surrogate: Any = None
@@ -51,24 +61,35 @@ class Engine:
     feed: Feed
     tables: Tables
     run: Run
-    validate: Callable[[Any], Floats]
-    place: Callable[[Any], Any]
+    validate: Callable[[Weights], Validation]
+    place: Place
     config: TrainConfig
     uses_scores: bool
     settings: dict[str, Any]
     folder: Path | None
     machine: dict[str, Any] = field(default_factory=dict)
-    monitor: Callable[[Any], Floats] | None = None
+    monitor: Callable[[Weights], Validation] | None = None
+
+    @property
+    def size(self) -> tuple[int, int]:
+        """Rows and parameters, which decide the length of a run."""
+        return self.feed.rows.theta.shape[0], self.feed.rows.theta.shape[1]
 
     @property
     def min_epochs(self) -> int:
-        return self.config.epochs_at_least(len(self.feed.rows))
+        return self.config.epochs_at_least(*self.size)
+
+    @property
+    def cools(self) -> int:
+        """Epochs of a run that the validation curve may cut; 0 if it may not."""
+        return self.min_epochs if self.config.may_cool(*self.size) else 0
 
     @property
     def extent(self) -> RunBounds:
         """What a position of this run can be."""
         feed = self.feed
-        return RunBounds(feed.members, feed.rows.theta.shape[1], feed.steps, self.expected_epochs)
+        d = feed.rows.theta.shape[1]
+        return RunBounds(feed.members, d, feed.steps, self.expected_epochs, self.cools)
 
     def with_rows(self, gathered: tuple[Any, Any] | None) -> Tables:
         """The tables a plan's rows lie in: all rows, or those gathered for it."""
@@ -77,10 +98,13 @@ class Engine:
     def expected_epochs(self, position: Position) -> int:
         """How many epochs there will be if none brings anything better; a rate that falls to zero
         ends with its last epoch."""
+        if position.cooling:
+            return sum(position.cooling)
         if self.config.schedule == "cosine":
             return self.min_epochs
         last_best = max(position.best_epoch, default=0)
-        return min(self.config.max_epochs, max(self.min_epochs, last_best + self.config.patience))
+        longest = self.config.epochs_at_most(*self.size)
+        return min(longest, max(self.min_epochs, last_best + self.config.patience))
 
 
 @dataclass(eq=False)
@@ -88,7 +112,7 @@ class Progress:
     """All that changes: the state of the networks, the best weights, and where the run is."""
 
     member: Member
-    best: Any
+    best: Weights
     position: Position
     saved_at: float = 0.0
     compile_seconds: float | None = None
@@ -120,7 +144,10 @@ def fit(engine: Engine, progress: Progress, shown: bool | None) -> None:
                 record = _last_record(position)
                 position.records.append(record)
                 history.append(engine.folder, record)
-            progress.save(engine)
+            # Epochs of a few rows take milliseconds, and there are hundreds of them.
+            late = time.monotonic() - progress.saved_at >= SECONDS_UNSAVED
+            if position.finished or asked.is_set() or late or engine.min_epochs <= FEW_EPOCHS:
+                progress.save(engine)
             if asked.is_set() and not position.finished:
                 _leave(engine, progress)
 
@@ -182,17 +209,18 @@ def _close_epoch(engine: Engine, progress: Progress) -> None:
     """Validate, keep the best weights, write the epoch down."""
     position = progress.position
     weights = weights_to_keep(progress.member)
-    bce = engine.validate(weights)
+    found = engine.validate(weights)
     position.epoch, position.step = position.epoch + 1, 0
-    if not np.isfinite(bce).all():
+    if not np.isfinite(found.criterion).all():
         raise Diverged(
-            f"Validation BCE is not finite after epoch {position.epoch}: {bce.tolist()}. "
-            + _advice(engine),
+            f"The losses on validation rows are not finite after epoch {position.epoch}: "
+            f"{found.criterion.tolist()}. " + _advice(engine),
             progress.member.weights,
         )
-    best = np.array(position.best_bce or [np.inf] * len(bce))
-    better = bce < best
-    if len(bce) == 1:
+    members = len(found.criterion)
+    best = np.array(position.best or [np.inf] * members)
+    better = found.criterion < best
+    if members == 1:
         progress.best = weights if better[0] else progress.best
     else:
         progress.best = jax.tree.map(
@@ -200,18 +228,35 @@ def _close_epoch(engine: Engine, progress: Progress) -> None:
             weights,
             progress.best,
         )
-    position.best_bce = np.where(better, bce, best).tolist()
-    epochs = np.array(position.best_epoch or [0] * len(bce))
+    position.best = np.where(better, found.criterion, best).tolist()
+    epochs = np.array(position.best_epoch or [0] * members)
     position.best_epoch = np.where(better, position.epoch, epochs).tolist()
-    record = _epoch_record(engine, progress, bce)
+    record = _epoch_record(engine, progress, found)
     if engine.monitor is not None:
-        record["monitor_bce"] = float(engine.monitor(weights).mean())
+        record["monitor_bce"] = float(engine.monitor(weights).bce.mean())
     position.records.append(record)
+    _cool_if_overfitting(engine, progress)
     history.append(engine.folder, record)
 
 
-def _epoch_record(engine: Engine, progress: Progress, bce: Floats) -> dict[str, Any]:
+def _cool_if_overfitting(engine: Engine, progress: Progress) -> None:
+    """Turn back to the best weights, and let the rate fall to zero from there (see `length`)."""
     position, steps = progress.position, engine.feed.steps
+    if not engine.cools or position.cooling:
+        return
+    curve = mean_criterion(position.records, len(position.best))
+    if overfits(curve, engine.cools):
+        cooling = cooling_after(curve, engine.cools)
+        position.cooling = list(cooling)
+        position.records[-1]["cooling_epochs"] = cooling.epochs
+        best_batches = np.array(position.best_epoch) * steps
+        progress.member = cooled(
+            progress.member, progress.best, best_batches, cooling.epochs * steps
+        )
+
+
+def _epoch_record(engine: Engine, progress: Progress, found: Validation) -> dict[str, Any]:
+    position, steps, bce = progress.position, engine.feed.steps, found.bce
     by_parameter = np.array(position.score_sum).mean(axis=0) / steps
     alpha = np.asarray(progress.member.alpha, np.float64).reshape(len(bce), -1).mean(axis=0)
     record: dict[str, Any] = {
@@ -234,16 +279,26 @@ def _epoch_record(engine: Engine, progress: Progress, bce: Floats) -> dict[str, 
             record["alpha_by_parameter"] = alpha.tolist()
     if len(bce) > 1:
         record["members"] = {"validation_bce": bce.tolist(), "best_epoch": position.best_epoch}
+    if found.score is not None:
+        record["validation_score_loss"] = found.score.mean(axis=0).tolist()
+        record["criterion"] = float(found.criterion.mean())
+        if len(bce) > 1:
+            record["members"]["criterion"] = found.criterion.tolist()
     return record
 
 
 def _last_record(position: Position) -> dict[str, Any]:
     epochs = [r for r in position.records if r["event"] == "epoch"]
+    members = len(position.best_epoch)
+    best = [
+        values_of(epochs[e - 1], "validation_bce", members)[m]
+        for m, e in enumerate(position.best_epoch)
+    ]
     return {
         "event": "end",
         "epochs": position.epoch,
         "best_epoch": max(position.best_epoch),
-        "best_validation_bce": float(np.mean(position.best_bce)),
+        "best_validation_bce": float(np.mean(best)),
         "seconds": sum(r["seconds"] for r in epochs),
     }
 

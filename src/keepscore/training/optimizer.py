@@ -1,21 +1,28 @@
 """How weights move: Adam, its learning rate over time, and the average of the weights kept beside.
 
     rate at batch t of T     constant: r          cosine: r (1 + cos(pi t / T)) / 2
+                             cooling: r_b (1 + cos(pi (t - t_0) / C)) / 2
     average after batch t    a <- c a + (1 - c) w,    c = min(averaging, t / (t + 9))
 
+A run with a falling rate whose length the validation curve may cut (`length`) can be made to cool:
+after batch t_0, within C batches, from the rate r_b that it had at its best epoch. It carries what
+this takes in its state.
+
 The average smooths what single batches do to the weights; it is what is validated and kept, while
-training goes on from the weights themselves. c grows from 0, so that the start is forgotten. Both
-live in the optimizer's state and so in every checkpoint.
+training goes on from the weights themselves. c grows from 0, so that the start is forgotten. All
+this lives in the optimizer's state and so in every checkpoint.
 """
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 import optax
+from numpy.typing import ArrayLike
 
+from keepscore.networks import Tree, Weights
 from keepscore.training.config import TrainConfig
 from keepscore.training.step import Member, adam
 
@@ -24,25 +31,82 @@ class Average(NamedTuple):
     """Batches so far, and the average of the weights after each."""
 
     batches: jax.Array
-    weights: Any
+    weights: Weights
 
 
-def optimizer(config: TrainConfig, steps: int) -> optax.GradientTransformation:
+class Rate(NamedTuple):
+    """Batches so far, and the cosine of the rate: from which batch, how long, how high."""
+
+    batches: jax.Array
+    start: jax.Array
+    length: jax.Array
+    peak: jax.Array
+
+
+def optimizer(
+    config: TrainConfig, steps: int, may_cool: bool = False
+) -> optax.GradientTransformation:
     """Of a run of so many steps; with a constant rate their number does not matter."""
-    rate: Any = config.learning_rate
-    if config.schedule == "cosine":
-        rate = optax.cosine_decay_schedule(config.learning_rate, steps)
-    plain = adam(rate, config.weight_decay)
+    if may_cool:
+        plain = optax.chain(
+            optax.add_decayed_weights(config.weight_decay),
+            optax.scale_by_adam(),
+            falling(config.learning_rate, steps),
+        )
+    elif config.schedule == "cosine":
+        falling_rate = optax.cosine_decay_schedule(config.learning_rate, steps)
+        plain = adam(falling_rate, config.weight_decay)
+    else:
+        plain = adam(config.learning_rate, config.weight_decay)
     return optax.chain(plain, averaging(config.averaging)) if config.averaging else plain
+
+
+def falling(peak: float, steps: int) -> optax.GradientTransformation:
+    """Scales updates by minus the rate, which falls from `peak` to zero unless told to cool."""
+
+    def start(weights: Weights) -> Rate:
+        none = jnp.zeros((), jnp.int32)
+        return Rate(none, none, jnp.asarray(steps, jnp.float32), jnp.asarray(peak, jnp.float32))
+
+    def update(
+        change: Weights, state: Rate, weights: Weights | None = None
+    ) -> tuple[Weights, Rate]:
+        rate = rate_at(state, state.batches)
+        moved = jax.tree.map(lambda g: -rate * g, change)
+        return moved, state._replace(batches=state.batches + 1)
+
+    return optax.GradientTransformation(start, update)
+
+
+def rate_at(state: Rate, batch: jax.Array) -> jax.Array:
+    """The rate of the update that follows so many batches."""
+    share = jnp.clip((batch - state.start) / state.length, 0.0, 1.0)
+    return state.peak * 0.5 * (1.0 + jnp.cos(jnp.pi * share))
+
+
+def cooled(member: Member, best: Weights, best_batches: ArrayLike, steps: int) -> Member:
+    """The member back at its best weights, its rate falling from what it was after `best_batches`
+    (one number per member of an ensemble) to zero within so many steps."""
+
+    def cool(state: Tree) -> Tree:
+        if not isinstance(state, Rate):
+            return state
+        peak = rate_at(state, jnp.asarray(best_batches).reshape(state.peak.shape))
+        return Rate(state.batches, state.batches, jnp.full_like(state.length, steps), peak)
+
+    state = jax.tree.map(cool, member.optimizer, is_leaf=lambda part: isinstance(part, Rate))
+    return member._replace(weights=best, optimizer=state)
 
 
 def averaging(most: float) -> optax.GradientTransformation:
     """Leaves the updates as they are and averages the weights they lead to."""
 
-    def start(weights: Any) -> Average:
+    def start(weights: Weights) -> Average:
         return Average(jnp.zeros((), jnp.int32), weights)
 
-    def update(change: Any, state: Average, weights: Any = None) -> tuple[Any, Average]:
+    def update(
+        change: Weights, state: Average, weights: Weights | None = None
+    ) -> tuple[Weights, Average]:
         t = state.batches + 1
         c = jnp.minimum(most, (t - 1) / (t + 8.0))
         moved = optax.apply_updates(weights, change)
@@ -52,7 +116,7 @@ def averaging(most: float) -> optax.GradientTransformation:
     return optax.GradientTransformation(start, update)
 
 
-def weights_to_keep(member: Member) -> Any:
+def weights_to_keep(member: Member) -> Weights:
     """The average if there is one, else the weights."""
     if isinstance(member.optimizer, tuple) and isinstance(member.optimizer[-1], Average):
         return member.optimizer[-1].weights

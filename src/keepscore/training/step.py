@@ -57,8 +57,11 @@ Losses = tuple[Array, Array]
 Objective = Callable[[Any, Batch], Losses]
 
 
-def objective(rest: Any, loss: Loss, epsilon: Array | None = None) -> Objective:
-    """weights, batch -> (L_BCE, (L_1, ..., L_d)); `rest` is the network without its weights."""
+def objective(
+    rest: Any, loss: Loss, epsilon: Array | None = None, scale: Array | None = None
+) -> Objective:
+    """weights, batch -> (L_BCE, (L_1, ..., L_d)); `rest` is the network without its weights.
+    `scale` is m of the score loss."""
 
     def losses(weights: Any, batch: Batch) -> Losses:
         network = eqx.combine(weights, rest)
@@ -75,7 +78,8 @@ def objective(rest: Any, loss: Loss, epsilon: Array | None = None) -> Objective:
             network.head, features, batch.theta, loss.network_score, epsilon
         )
         h_other = jax.vmap(head)(batch.other)
-        return cross_entropy(h_own, h_other), score_loss(score, batch.score)
+        parts = score_loss(score, batch.score, loss.residual, scale)
+        return cross_entropy(h_own, h_other), parts
 
     return losses
 

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import logging
 import os
+import sys
 import warnings
+from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
@@ -15,19 +18,30 @@ import jax.numpy as jnp
 import numpy as np
 
 from keepscore import networks
-from keepscore.checks import require_count, require_flag
+from keepscore.checks import Floats, require_count, require_finite, require_flag
+from keepscore.data.dataset import Dataset
 from keepscore.errors import (
     DomainError,
     DtypeError,
     KeepscoreError,
     KeepscoreWarning,
+    MismatchError,
     ShapeError,
     StorageError,
 )
 from keepscore.files import as_plain, make_folder, remove_leftovers
 from keepscore.locks import only_writer
-from keepscore.losses import ASA, BCE, Loss, Perturbation, loss_to_dict, search_epsilon
+from keepscore.losses import (
+    ASA,
+    BCE,
+    Loss,
+    Perturbation,
+    loss_to_dict,
+    score_scale,
+    search_epsilon,
+)
 from keepscore.losses.score import TOLERANCE
+from keepscore.networks import Network, Tree, Weights
 from keepscore.networks.safetensors_io import digest_of, to_tensors
 from keepscore.surrogate import NAME as SURROGATE
 from keepscore.surrogate import Surrogate, load
@@ -41,30 +55,49 @@ from keepscore.training.batches import (
     resident_tables,
     x_sample,
 )
-from keepscore.training.checkpoint import read_checkpoint, remove_checkpoints, same_settings
+from keepscore.training.checkpoint import (
+    Settings,
+    read_checkpoint,
+    remove_checkpoints,
+    same_settings,
+)
 from keepscore.training.compiled_epoch import runner, symmetry_maps
 from keepscore.training.config import FREE_SETTINGS, TrainConfig
 from keepscore.training.devices import placement
+from keepscore.training.guard import (
+    clearly_worse,
+    held_out_losses,
+    is_suspect,
+    measured,
+    warn_of_harm,
+    warn_of_poor_scores,
+)
 from keepscore.training.loop import Diverged, Engine, Progress, fit
 from keepscore.training.machine import machine, warn_of_another
 from keepscore.training.optimizer import optimizer as make_optimizer
 from keepscore.training.progress_record import Position
-from keepscore.training.step import objective, start
-from keepscore.training.validation import validator
+from keepscore.training.step import Member, objective, start
+from keepscore.training.validation import ScoreTerm, validator
 
 EPSILON_BATCHES = 8
+SCALE_ROWS = 100_000
+WITHOUT_SCORES = "without-scores"  # the folder of a run that was made to compare
+LOG = logging.getLogger("keepscore")
+
+# A name, a network, or a function of a key that makes one.
+NetworkChoice = str | Network | Callable[[jax.Array], Network]
 
 
 def train(
-    data: Any,
-    validation: Any = None,
-    network: Any = "auto",
+    data: Dataset,
+    validation: Dataset | None = None,
+    network: NetworkChoice = "auto",
     loss: Loss | None = None,
     config: TrainConfig | None = None,
     path: str | os.PathLike[str] | None = None,
     resume: bool = True,
     progress: bool | None = None,
-    monitor: Any = None,
+    monitor: Dataset | None = None,
 ) -> Surrogate:
     """Train a network on a data set and return it as a `Surrogate`.
 
@@ -82,18 +115,30 @@ def train(
     progress: show a bar; by default only on a terminal. monitor: pairs from `ks.simulate` whose BCE
     is written to the history after each epoch ("monitor_bce"); it decides nothing.
 
+    How good it is, on held-out pairs, is kept in the surrogate: `print(surrogate)` shows it, and it
+    is said after training where progress is shown. A parameter whose exact score is followed badly
+    after a run of full length is warned of, and so is a score term that does harm: then the network
+    is kept that was trained without it (see `guard`).
+
     SIGTERM writes a checkpoint and raises `Interrupted`, which exits with code 75.
     """
     loss = ASA() if loss is None else loss
     config = TrainConfig() if config is None else config
     _require_kinds(loss, config, resume)
+    if isinstance(loss, ASA):
+        loss = loss.for_scores(getattr(data, "score_kind", None))
     rows, held = _rows(data, validation, loss, config)
     watched = None if monitor is None else _monitored(monitor, data, config)
     folder = None if path is None else make_folder(path)
     with nullcontext() if folder is None else only_writer(folder, "training"):
         built, weights, rest = _networks(network, rows, data, config)
-        settings = _settings(loss, config, built, weights, rows, held, data)
-        engine, state, found = _engine(rows, held, weights, rest, loss, config, settings, folder)
+        term = None
+        if isinstance(loss, ASA):
+            term = ScoreTerm(loss.residual, _scale(rows) if loss.residual != "squared" else None)
+        settings = _settings(loss, config, built, weights, rows, held, term)
+        engine, state, found = _engine(
+            rows, held, weights, rest, loss, term, config, settings, folder
+        )
         if watched is not None:
             watch = validator(rest, watched, config.seed, config.members, engine.place)
             engine = replace(engine, monitor=watch)
@@ -118,18 +163,84 @@ def train(
         except Diverged as error:
             error.surrogate = surrogate() if begun.position.best_epoch else None
             raise
+        whole = config.is_whole(*engine.size)
+        name = type(loss).__name__
         result = surrogate()
+        result = replace(result, quality=measured(result, held, name, whole, config.seed))
+        if isinstance(loss, ASA) and config.guard and whole:
+            given = (data, validation, network, loss, config, folder, resume, progress)
+            result = _guarded(result, held, *given)
         if folder is not None:
             result.save(folder)
+    _say(result, progress)
+    return result
+
+
+def _guarded(
+    result: Surrogate,
+    held: Rows,
+    data: Dataset,
+    validation: Dataset | None,
+    network: NetworkChoice,
+    loss: ASA,
+    config: TrainConfig,
+    folder: Path | None,
+    resume: bool,
+    progress: bool | None,
+) -> Surrogate:
+    """The surrogate trained with scores, or, where they did harm, one trained without."""
+    quality = result.quality
+    assert quality is not None
+    if not is_suspect(quality, result.history):
         return result
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", KeepscoreWarning)  # of poor scores: said of what is kept
+        other = train(
+            data, validation, network, BCE(negatives=loss.negatives), config,
+            None if folder is None else folder / WITHOUT_SCORES, resume, progress,
+        )  # fmt: skip
+    assert other.quality is not None
+    ours, theirs = (held_out_losses(s, held, config.seed) for s in (result, other))
+    if not clearly_worse(ours, theirs):
+        return replace(result, quality=replace(quality, other_bce=other.quality.validation_bce))
+    kept = replace(other.quality, other_bce=quality.validation_bce)
+    # The settings are those of the call, so that the same call finds its result.
+    return replace(other, provenance=result.provenance, quality=kept)
+
+
+def _say(result: Surrogate, progress: bool | None) -> None:
+    """One line on the quality, where progress is shown; warnings in any case."""
+    quality, names = result.quality, result.space.names
+    assert quality is not None
+    LOG.info(quality.line(names))
+    if sys.stderr.isatty() if progress is None else progress:
+        print(quality.line(names), file=sys.stderr)
+    if quality.loss == "BCE" and quality.other_bce is not None:
+        warn_of_harm(quality, stacklevel=3)
+    warn_of_poor_scores(quality, names, stacklevel=3)
+
+
+def _scale(rows: Rows) -> Floats:
+    """m of the score loss, from the training rows, at most so many of them, evenly spread."""
+    index = np.unique(np.linspace(0, len(rows) - 1, min(SCALE_ROWS, len(rows))).astype(np.int64))
+    assert rows.data.score is not None
+    score = np.asarray(rows.data.score[index if rows.index is None else rows.index[index]])
+    require_finite(score, "scores of the training data")
+    return score_scale(score)
 
 
 def _settings(
-    loss: Loss, config: TrainConfig, built: Any, weights: Any, rows: Rows, held: Rows, data: Any
-) -> dict[str, Any]:
+    loss: Loss,
+    config: TrainConfig,
+    built: Network,
+    weights: Weights,
+    rows: Rows,
+    held: Rows,
+    term: ScoreTerm | None,
+) -> Settings:
     """All that the result of a run depends on, as plain data: a run is continued, and its result
     returned, only where all of it is the same."""
-    x_shape, d = data.x.shape[1:], data.space.d
+    x_shape, d = rows.data.x.shape[1:], rows.data.space.d
     start = {**to_tensors(weights, "weights"), **to_tensors(networks.split(built)[1], "rest")}
     network = networks.describe(built, x_shape, d)
     # The weights it starts from, and constants in it: its own, a graph's, the scale of x.
@@ -143,10 +254,12 @@ def _settings(
         "data": fingerprint(rows),
         "validation": fingerprint(held),
     }
+    if term is not None and term.scale is not None:
+        content["score_scale"] = term.scale.tolist()
     return as_plain(Path("settings"), "settings", 1, content)
 
 
-def _earlier(engine: Engine, state: Any, weights: Any) -> Progress | None:
+def _earlier(engine: Engine, state: Tree, weights: Weights) -> Progress | None:
     """What an earlier run with these settings left in the folder; a record is added if it goes on
     elsewhere than it began."""
     assert engine.folder is not None
@@ -160,7 +273,7 @@ def _earlier(engine: Engine, state: Any, weights: Any) -> Progress | None:
     return Progress(found.state, found.best, position)
 
 
-def _kept(folder: Path, settings: dict[str, Any], built: Any) -> Surrogate | None:
+def _kept(folder: Path, settings: Settings, built: Network) -> Surrogate | None:
     """The surrogate saved in the folder, if it is that of a run with these settings.
 
     As it was saved, with a calibration it may have been given since. None if there is none, it is
@@ -192,13 +305,13 @@ def _forget(folder: Path) -> None:
     remove_checkpoints(folder)
 
 
-def _monitored(monitor: Any, data: Any, config: TrainConfig) -> Rows:
+def _monitored(monitor: Dataset, data: Dataset, config: TrainConfig) -> Rows:
     rows = open_rows(monitor, None, False, config.memory_budget)
     require_same_kind(monitor, data, "Monitored")
     return rows
 
 
-def _require_kinds(loss: Any, config: Any, resume: Any) -> None:
+def _require_kinds(loss: object, config: object, resume: bool) -> None:
     require_flag(resume, "resume")
     if not isinstance(loss, (ASA, BCE)):
         raise DtypeError(f"loss must be ks.ASA() or ks.BCE(); got {loss!r}.")
@@ -206,7 +319,9 @@ def _require_kinds(loss: Any, config: Any, resume: Any) -> None:
         raise DtypeError(f"config must be a ks.TrainConfig; got {config!r}.")
 
 
-def _rows(data: Any, validation: Any, loss: Loss, config: TrainConfig) -> tuple[Rows, Rows]:
+def _rows(
+    data: Dataset, validation: Dataset | None, loss: Loss, config: TrainConfig
+) -> tuple[Rows, Rows]:
     budget = config.memory_budget
     rows = open_rows(data, None, loss.uses_scores, budget)
     if validation is None:
@@ -215,26 +330,34 @@ def _rows(data: Any, validation: Any, loss: Loss, config: TrainConfig) -> tuple[
         own, held = hold_out(len(rows), config.validation_fraction, config.seed)
         return (
             open_rows(data, own, loss.uses_scores, budget),
-            open_rows(data, held, False, budget),
+            open_rows(data, held, loss.uses_scores, budget),
         )
-    held_rows = open_rows(validation, None, False, budget)
+    scored = loss.uses_scores and getattr(validation, "score", None) is not None
+    held_rows = open_rows(validation, None, scored, budget)
     require_same_kind(validation, data, "Validation")
+    if scored and validation.score_kind != data.score_kind:
+        raise MismatchError(
+            f"Validation data have {validation.score_kind} scores, training data "
+            f"{data.score_kind} ones. Simulate both alike, or the former with scores=False."
+        )
     require_count(len(held_rows), "rows of validation data")
     return rows, held_rows
 
 
-def require_same_kind(other: Any, data: Any, what: str) -> None:
+def require_same_kind(other: Dataset, data: Dataset, what: str) -> None:
     """Data beside the training data must be of the same shape and space."""
     if other.x.shape[1:] != data.x.shape[1:] or other.space != data.space:
         raise ShapeError(f"{what} and training data must have the same x_shape and space.")
 
 
-def _networks(network: Any, rows: Rows, data: Any, config: TrainConfig) -> tuple[Any, Any, Any]:
+def _networks(
+    network: NetworkChoice, rows: Rows, data: Dataset, config: TrainConfig
+) -> tuple[Network, Weights, Network]:
     """One network as an example, the weights of all members, and what is not weights."""
     x_shape, d = data.x.shape[1:], data.space.d
     contacts = getattr(data, "contacts", None)
 
-    def make(key: jax.Array) -> Any:
+    def make(key: jax.Array) -> Network:
         return networks.resolve(network, x_shape, d, data.structure, key, contacts)
 
     seeds = np.random.SeedSequence(config.seed).generate_state(config.members)
@@ -260,13 +383,14 @@ def _networks(network: Any, rows: Rows, data: Any, config: TrainConfig) -> tuple
 def _engine(
     rows: Rows,
     held: Rows,
-    weights: Any,
-    rest: Any,
+    weights: Weights,
+    rest: Network,
     loss: Loss,
+    term: ScoreTerm | None,
     config: TrainConfig,
-    settings: dict[str, Any],
+    settings: Settings,
     folder: Path | None,
-) -> tuple[Engine, Any, Perturbation | None]:
+) -> tuple[Engine, Tree, Perturbation | None]:
     data, d = rows.data, rows.theta.shape[1]
     place, shard, _ = placement(config.devices, config.batch_size)
     maps = None
@@ -276,15 +400,19 @@ def _engine(
     feed = Feed(rows, config.batch_size, loss.negatives, config.members, config.seed, choices)
     found = _perturbation(feed, weights, rest, loss)
     epsilon = None if found is None else jnp.asarray(found.epsilon, jnp.float32)
-    losses = objective(rest, loss, epsilon)
-    optimizer = make_optimizer(config, config.epochs_at_least(len(rows)) * feed.steps)
+    scale = None if term is None or term.scale is None else jnp.asarray(term.scale, jnp.float32)
+    losses = objective(rest, loss, epsilon, scale)
+    size = len(rows), d
+    steps = config.epochs_at_least(*size) * feed.steps
+    optimizer = make_optimizer(config, steps, config.may_cool(*size))
     run = runner(losses, loss, optimizer, config.members, maps, shard)
 
-    def begin(w: Any) -> Any:
+    def begin(w: Weights) -> Member:
         return start(w, optimizer, loss, d)
 
     state = begin(weights) if config.members == 1 else jax.vmap(begin)(weights)
-    validate = validator(rest, held, config.seed, config.members, place)
+    both = term if config.criterion == "both" and held.scores else None
+    validate = validator(rest, held, config.seed, config.members, place, both)
     engine = Engine(
         feed, resident_tables(rows, place), run, validate, place, config,
         loss.uses_scores, settings, folder, machine(),
@@ -292,7 +420,7 @@ def _engine(
     return engine, jax.tree.map(place, state), found
 
 
-def _perturbation(feed: Feed, weights: Any, rest: Any, loss: Loss) -> Perturbation | None:
+def _perturbation(feed: Feed, weights: Weights, rest: Network, loss: Loss) -> Perturbation | None:
     """The sizes for finite differences, on the first batches until one meets the tolerance."""
     if not isinstance(loss, ASA) or loss.network_score != "finite-difference":
         return None
@@ -318,7 +446,7 @@ def _perturbation(feed: Feed, weights: Any, rest: Any, loss: Loss) -> Perturbati
     return best
 
 
-def _first_record(engine: Engine, built: Any, found: Perturbation | None) -> dict[str, Any]:
+def _first_record(engine: Engine, built: Network, found: Perturbation | None) -> dict[str, Any]:
     record = {
         "event": "start",
         "settings": engine.settings,
@@ -336,7 +464,7 @@ def _first_record(engine: Engine, built: Any, found: Perturbation | None) -> dic
     return record
 
 
-def _surrogate(built: Any, progress: Progress, data: Any, settings: dict[str, Any]) -> Surrogate:
+def _surrogate(built: Network, progress: Progress, data: Dataset, settings: Settings) -> Surrogate:
     _, rest = networks.split(built)
     return Surrogate(
         network=eqx.combine(

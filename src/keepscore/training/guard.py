@@ -1,0 +1,108 @@
+"""The score term must not do harm unnoticed: when to try without it, and which to keep.
+
+In a healthy run the scores are learned and the cross-entropy gains by it. The score term is under
+suspicion when, on held-out pairs,
+
+    the score of some parameter is learned badly (R^2 below 1/2, exact scores), or
+    the epoch kept has a BCE more than .02 above the best one of the run, or
+    the best epoch came in the first quarter of the run.
+
+Only then a second network is trained with cross-entropy alone, the same in all else, and the two
+are compared on the same pairs: with delta_i the difference of their losses at x_i (ASA minus BCE),
+
+    keep BCE's if   mean(delta) > max(.01, 3 sd(delta) / sqrt(n)),   else ASA's.
+
+Scores are worth something beyond the BCE, so ASA is kept unless it clearly loses. A run that learns
+its scores well pays nothing for this.
+"""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from keepscore.checks import Floats
+from keepscore.errors import KeepscoreWarning
+from keepscore.losses import pair_losses
+from keepscore.quality import POOR, Quality, score_r2
+from keepscore.surrogate import Surrogate
+from keepscore.training.batches import Rows, generator
+
+MOST_PAIRS = 4096
+BCE_LOST, BCE_CLEAR = 0.02, 0.01
+EARLY = 0.25
+
+
+def held_out_losses(surrogate: Surrogate, held: Rows, seed: int) -> Floats:
+    """The loss of each of some held-out rows, with the partners that validation gives them."""
+    index = some_of(held)
+    partner = generator(seed, "validation").permutation(len(held))
+    x, theta = held.fetch(index)[0], held.theta
+    own, other = (surrogate.log_ratio(theta[i], x) for i in (index, partner[index]))
+    return pair_losses(own, other)
+
+
+def measured(surrogate: Surrogate, held: Rows, loss: str, whole: bool, seed: int) -> Quality:
+    """The quality of a surrogate on held-out rows."""
+    index, data = some_of(held), held.data
+    r2, kind = None, None
+    if data.score is not None:
+        chosen = index if held.index is None else held.index[index]
+        theta, x, score = data.rows(chosen)
+        r2, kind = score_r2(surrogate.score(theta, x), np.asarray(score)), data.score_kind
+    bce = float(held_out_losses(surrogate, held, seed).mean())
+    return Quality(bce, len(index), r2, kind, loss, whole)
+
+
+def some_of(held: Rows) -> np.ndarray:
+    """Held-out rows to measure on: all, or some of them evenly spread."""
+    return np.unique(np.linspace(0, len(held) - 1, min(MOST_PAIRS, len(held))).astype(np.int64))
+
+
+def is_suspect(quality: Quality, history: Sequence[Mapping[str, Any]]) -> bool:
+    """Whether the score term may have done harm."""
+    epochs = [record for record in history if record["event"] == "epoch"]
+    curve = [record["validation_bce"] for record in epochs]
+    best = int(history[-1]["best_epoch"])
+    return (
+        bool(quality.poor())
+        or curve[best - 1] > min(curve) + BCE_LOST
+        or best < EARLY * int(history[0]["min_epochs"])
+    )
+
+
+def clearly_worse(asa: Floats, bce: Floats) -> bool:
+    """Whether the losses of ASA at the same pairs are above those of BCE beyond doubt."""
+    delta = asa - bce
+    error = float(delta.std(ddof=1)) / math.sqrt(len(delta)) if len(delta) > 1 else math.inf
+    return float(delta.mean()) > max(BCE_CLEAR, 3 * error)
+
+
+def warn_of_poor_scores(quality: Quality, names: Sequence[str], stacklevel: int) -> None:
+    """Say which parameters the surrogate knows little of, after a run of full length."""
+    poor = quality.poor()
+    if not poor or not quality.whole or quality.score_r2 is None:
+        return
+    each = ", ".join(f"{names[k]} {quality.score_r2[k]:.2f}" for k in poor)
+    warnings.warn(
+        f"This surrogate follows the score badly (R² on held-out pairs below {POOR}: {each}). "
+        "Estimates and tests of these parameters cannot be trusted. Simulate more, narrow the box, "
+        "declare the structure of x, or choose another network; ks.scorecard measures the rest.",
+        KeepscoreWarning,
+        stacklevel=stacklevel + 1,
+    )
+
+
+def warn_of_harm(quality: Quality, stacklevel: int) -> None:
+    """Say that the scores did harm, and that the network without them was kept."""
+    warnings.warn(
+        f"The score term did harm: validation BCE {quality.other_bce:.4f} with scores (ASA), "
+        f"{quality.validation_bce:.4f} without (BCE). The network trained without scores was kept. "
+        "Are the scores right (ks.check_model), or very large in places?",
+        KeepscoreWarning,
+        stacklevel=stacklevel + 1,
+    )
