@@ -154,7 +154,7 @@ def test_help_has_examples(monkeypatch, capsys):
 
 def test_a_wrong_turn_in_a_process_of_its_own(session):
     done = run("infer", "asa", "absent.npy", cwd=session, code=3)
-    assert done.stderr == "keepscore: Cannot read absent.npy: No such file or directory.\n"
+    assert done.stderr == "keepscore: No such file: absent.npy.\n"
     done = run("simulate", "sis", cwd=session, code=2)
     assert (
         done.stderr

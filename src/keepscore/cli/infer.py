@@ -12,6 +12,7 @@ import typer
 from keepscore.cli.settings import (
     Config,
     Json,
+    Quiet,
     TrainedRun,
     read_observations,
     record_command,
@@ -53,6 +54,7 @@ def infer(
     out: Annotated[
         Path | None, typer.Option("--out", "-o", help="Folder for inference.json and surface.png.")
     ] = None,
+    quiet: Quiet = False,
     json: Json = False,
     config: Config = None,
 ) -> None:
