@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from keepscore.surrogate import Surrogate
 
 IMPOSSIBLE = 1e6  # a statistic that no calibration ever saw
-NUISANCE_POINTS = {2: 201, 3: 41}  # a side of the grid of parameters a test leaves free
+NUISANCE_POINTS = {2: 201, 3: 41}  # per side of the grid of parameters that a test leaves free
 
 
 def infer(
@@ -42,7 +42,7 @@ def infer(
     observations: Annotated[
         Path,
         typer.Argument(
-            help=".npy of shape (n, *x_shape), or .csv with one observation a row "
+            help=".npy of shape (n, *x_shape), or .csv with one observation per row "
             "(entries in C order) or one single observation as a table."
         ),
     ],

@@ -174,7 +174,7 @@ def _setting(text: str) -> tuple[str, Any]:
 
 
 def read_observations(path: Path, x_shape: tuple[int, ...]) -> np.ndarray:
-    """Observations (n, *x_shape) from .npy, or from .csv: one observation a row, entries in C
+    """Observations (n, *x_shape) from .npy, or from .csv: one observation per row, entries in C
     order; a table of exactly x_shape is one observation. A line of names may come first."""
     if path.suffix not in (".npy", ".csv"):
         raise FormatError(f"Observations must be .npy or .csv; got {path}.")
