@@ -77,8 +77,8 @@ class Block:
 @dataclass(frozen=True)
 class Evaluation:
     """Sizes of the tests. pairs, exact, evidence, intervals: of the L-test. grid, groups, size: of
-    the E-test (grid None: the paper's). surface: points per side of the example surface. points: the
-    same of the grids behind set volumes (None: as accurate as `confidence_set` by default)."""
+    the E-test (grid None: the paper's). surface: points per side of the example surface. points:
+    the same of the grids behind set volumes (None: as accurate as `confidence_set` by default)."""
 
     pairs: int
     exact: int
