@@ -67,7 +67,7 @@ Report = Callable[[str], Any]
 @dataclass(frozen=True)
 class LargePlan:
     """Sizes of everything. pairs: of the test losses; calibration: simulated groups; points per
-    side, groups at each and group size: of the coverage test; epochs: None is as training decides."""
+    side, groups at each and group size: of the coverage test; epochs: None: training decides."""
 
     nodes: int
     n: int

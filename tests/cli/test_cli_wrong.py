@@ -99,7 +99,7 @@ WRONG = {
     # models
     "unknown model": (("check-model", "sus"), "Did you mean 'sis'"),
     "no such module": (("check-model", "nowhere:toy"), "Cannot import 'nowhere'"),
-    "no module named": (("check-model", ":toy"), "module:object"),
+    "no module named": (("check-model", ":toy"), "written module:object or file.py:object"),
     "a module that fails": (("check-model", "boom:toy"), "no licence (boom.py, line 2)"),
     "a module that is no Python": (("check-model", "syntax:toy"), "(syntax.py, line 1)"),
     "no such object": (("check-model", "mine:tou"), "no object 'tou'"),

@@ -190,7 +190,7 @@ def _seeded(config: TrainConfig, k: int) -> TrainConfig:
 def _one(
     model: Model, data: Dataset, tests: LTestSet, loss: str, network: Any, config: TrainConfig
 ) -> tuple[float, float]:
-    """The metric of one small run, and seconds per step."""
+    """The metric of one small run, and seconds a step."""
     how = ASA.recommended() if loss == "ASA" else BCE()
     trained = train(data, None, network, how, config, progress=False)
     result = ltest(trained, model, test_set=tests)
