@@ -4,7 +4,7 @@ A *case* is a model with its networks and learning rate. A *profile* says which 
 run (network size, number of simulations N, loss, seed) and how large the tests are:
 
     smoke      everything once, on next to nothing: does it run?
-    laptop     about an hour a case on two cores
+    laptop     about an hour per case on two cores
     committed  what stands in this repository's results/ (SIS in full, fields in part, more seeds,
                and what we advise instead)
     paper      the paper's tables in full
@@ -77,8 +77,8 @@ class Block:
 @dataclass(frozen=True)
 class Evaluation:
     """Sizes of the tests. pairs, exact, evidence, intervals: of the L-test. grid, groups, size: of
-    the E-test (grid None: the paper's). surface: points a side of the example surface. points: the
-    same of the grids behind set volumes (None: as accurate as `confidence_set` by default)."""
+    the E-test (grid None: the paper's). surface: points per side of the example surface. points:
+    the same of the grids behind set volumes (None: as accurate as `confidence_set` by default)."""
 
     pairs: int
     exact: int

@@ -70,7 +70,7 @@ def run_cell(cell: Cell, plan: SweepPlan, path: Path) -> Result:
 
 
 def write_exact(case: str, plan: SweepPlan, path: Path) -> None:
-    """What the exact likelihood says of the test groups and the example: one file a case."""
+    """What the exact likelihood says of the test groups and the example: one file per case."""
     workspace = Workspace(path, case)
     workspace.make()
     clock = _Clock()

@@ -112,7 +112,7 @@ def _summary(path: Path, case: str, results: list[Result]) -> Iterator[str]:
 
 
 def _worth(table: list[MetricWorth]) -> Iterator[str]:
-    """Two tables, a row a network and N, a column a metric: simulations, and time."""
+    """Two tables, one row per network and N, one column per metric: simulations, and time."""
     if not table:
         return
     columns = dict.fromkeys(w.label for w in table)

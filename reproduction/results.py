@@ -1,8 +1,8 @@
-"""Results on disk: one JSON file a cell, one for what is exact; read back as records and tables.
+"""Results on disk: one JSON file per cell, one for what is exact; read back as records and tables.
 
 <path>/<case>/<key>.json     cell, settings, training, ltest, etest, surface, environment
 <path>/<case>/exact.json     exact null statistics and sets, example surface and example data
-<path>/<case>/timing.json    time a batch, measured apart (see `timing`); there or not
+<path>/<case>/timing.json    time per batch, measured apart (see `timing`); there or not
 """
 
 from __future__ import annotations
@@ -153,7 +153,7 @@ def find(results: list[Result], **wanted: Any) -> list[Result]:
 
 
 def summary_frame(results: list[Result]) -> pd.DataFrame:
-    """One row a cell, one column a metric, and one for each standard error."""
+    """One row per cell, one column per metric, and one per standard error."""
     import pandas as pd
 
     return pd.DataFrame([dict(_row(result)) for result in results])

@@ -67,8 +67,8 @@ Report = Callable[[str], Any]
 
 @dataclass(frozen=True)
 class LargePlan:
-    """Sizes of everything. pairs: of the test losses; calibration: simulated groups; points a side,
-    groups at each and group size: of the coverage test; epochs: None is as training decides."""
+    """Sizes of everything. pairs: of the test losses; calibration: simulated groups; points per
+    side, groups at each and group size: of the coverage test; epochs: None: training decides."""
 
     nodes: int
     n: int
@@ -282,7 +282,7 @@ def _sets(
 
 
 def _data(model: SIS, n: int, seed: int, purpose: str, work: Path) -> Dataset:
-    # One process: these are seconds of work, and whoever compares times compares like with like.
+    # One process: these are seconds of work, to be compared with other seconds of one process.
     return simulate(model, n, seed=seed, purpose=purpose, path=work / f"{purpose}-n{n}", jobs=1)
 
 
@@ -301,7 +301,7 @@ def _epochs(plan: LargePlan) -> dict[str, Any]:
 
 
 def _make_work(folder: Path) -> None:
-    """The working folder; version control is told to look away."""
+    """The working folder; version control ignores it."""
     ignore = make_folder(folder / ".work") / ".gitignore"
     if not ignore.exists():
         ignore.write_text("*\n")

@@ -1,9 +1,9 @@
 """What a batch costs, measured apart from the sweep.
 
 A sweep takes hours, on machines that do other work too, and its cells follow one another: their own
-clocks say little about one loss against the other. So the time a batch is measured by itself, both
-losses in turns, a few batches a round, and kept in `<path>/<case>/timing.json`. A cell's times are
-then
+clocks say little about one loss against the other. So the time per batch is measured by itself,
+both losses in turns, a few batches per round, and kept in `<path>/<case>/timing.json`. A cell's
+times are then
 
     seconds_per_step   median over rounds, of its network and loss
     seconds_total      batches it trained times that

@@ -35,7 +35,7 @@ class EquivalenceRow:
 
 
 def equivalence_plot(rows: Sequence[EquivalenceRow], title: str = "") -> Figure:
-    """Factors on a log scale, one row a metric, one panel a network size; an arrow to the right
+    """Factors on a log scale, one row per metric, one panel per network size; an arrow to the right
     says "more than the largest run", one to the left "no more than the smallest"."""
     metrics = list(dict.fromkeys(row.metric for row in rows))
     lanes = list(dict.fromkeys(row.lane for row in rows))

@@ -29,7 +29,7 @@ LOOKS = {
 
 
 def sis_large(results: Mapping[str, Mapping[str, Estimate]]) -> Figure:
-    """One panel a question, one mark a training ("bce", "joint", "bce-more"), with two standard
+    """One panel per question, one mark per training ("bce", "joint", "bce-more"), with two standard
     errors."""
     with styled():
         figure, axes = panels(len(PANELS), width=1.75, height=2.7)

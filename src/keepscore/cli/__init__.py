@@ -1,4 +1,4 @@
-"""The command line: `keepscore simulate | train | infer | ...`; one module a command.
+"""The command line: `keepscore simulate | train | infer | ...`; one module per command.
 
 Exit codes: 0 done; 1 done, and the answer is no (a broken law, a damaged file found); 2 bad
 arguments or input; 3 a file or folder cannot be read or written; 75 interrupted, the same command

@@ -15,11 +15,14 @@ from keepscore.cli import (
     demo,
     evaluate,
     infer,
+    new_model,
     pilot,
     report,
     simulate,
     train,
 )
+from keepscore.cli.settings import Voice
+from keepscore.cli.shell_words import shell_words
 from keepscore.errors import FormatError, KeepscoreError, KeepscoreWarning, StorageError
 
 # What typer raises for wrong words on the command line; of this family it exports only the child.
@@ -27,7 +30,6 @@ UsageError: type[Exception] = typer.BadParameter.__mro__[1]
 
 app = typer.Typer(
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"]},
@@ -43,15 +45,19 @@ def _version(wanted: bool) -> None:
 @app.callback()
 def root(
     version: bool = typer.Option(
-        False, "--version", help="Print the version.", is_eager=True, callback=_version
+        False, "--version", "-V", help="Print the version.", is_eager=True, callback=_version
     ),
+    quiet: bool = typer.Option(False, "--quiet", "-q", help="Say nothing on the way."),
 ) -> None:
     """Fast neural surrogates of expensive likelihoods, and statistics with them.
 
-    The way of a model: check-model, simulate, train, evaluate, calibrate, infer, report.
+    The way of a model: new-model, check-model, simulate, train, evaluate, calibrate, infer, report.
+    A model is named by its name (sis, gaussian, student-t) or is your own: my_model.py:model.
     """
+    Voice.quiet = quiet
 
 
+app.command("new-model")(new_model.new_model)
 app.command("check-model")(check.check_model)
 app.command("simulate")(simulate.simulate)
 app.command("train")(train.train)
@@ -91,7 +97,7 @@ def _usage(error: Exception) -> str:
 
 
 def _fail(text: str, code: int) -> None:
-    print(f"keepscore: {' '.join(text.split())}", file=sys.stderr)
+    print(f"keepscore: {shell_words(' '.join(text.split()))}", file=sys.stderr)
     raise SystemExit(code)
 
 
@@ -105,7 +111,7 @@ def _show_warning(
 ) -> None:
     """Ours in one line without the place in our code, which tells a user nothing."""
     if issubclass(category, KeepscoreWarning):
-        text = f"keepscore: warning: {' '.join(str(message).split())}\n"
+        text = f"keepscore: warning: {shell_words(' '.join(str(message).split()))}\n"
     else:
         text = warnings.formatwarning(message, category, filename, lineno, line)
     print(text, end="", file=file or sys.stderr)

@@ -10,6 +10,7 @@ from keepscore.cli.settings import (
     Config,
     Json,
     ModelSettings,
+    Quiet,
     Seed,
     TrainedModel,
     TrainedRun,
@@ -25,6 +26,7 @@ def calibrate(
     level: Annotated[float, typer.Option(help="Level of the held-out check.")] = 0.95,
     seed: Seed = 0,
     settings: ModelSettings = None,
+    quiet: Quiet = False,
     json: Json = False,
     config: Config = None,
 ) -> None:

@@ -6,7 +6,16 @@ from typing import Annotated
 
 import typer
 
-from keepscore.cli.settings import Config, Json, ModelName, ModelSettings, Seed, find_model, show
+from keepscore.cli.settings import (
+    Config,
+    Json,
+    ModelName,
+    ModelSettings,
+    Quiet,
+    Seed,
+    find_model,
+    show,
+)
 from keepscore.models.laws import check_model as run_laws
 
 
@@ -15,6 +24,7 @@ def check_model(
     draws: Annotated[int, typer.Option(help="Simulations at each of three points.")] = 1000,
     seed: Seed = 0,
     settings: ModelSettings = None,
+    quiet: Quiet = False,
     json: Json = False,
     config: Config = None,
 ) -> None:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 import numpy as np
 import typer
 
-from keepscore.cli.settings import CardSize, Json, Seed, record_command, show
+from keepscore.cli.settings import CardSize, Json, Quiet, Seed, Voice, record_command, show
 from keepscore.errors import DomainError, unknown_name
 from keepscore.files import make_folder, write_json
 
@@ -72,6 +72,7 @@ def demo(
     ] = "30k",
     size: CardSize = "small",
     seed: Seed = 0,
+    quiet: Quiet = False,
     json: Json = False,
 ) -> None:
     """Train three surrogates of an epidemic's likelihood: without scores (BCE), with scores (ASA),
@@ -95,7 +96,7 @@ def demo(
     folder, began = make_folder(out), time.perf_counter()
 
     def say(text: str) -> None:
-        if not json:
+        if not (json or Voice.quiet):
             typer.echo(f"[{time.perf_counter() - began:5.0f} s] {text}")
 
     model = SIS()
@@ -109,7 +110,10 @@ def demo(
     for name, way in ways.items():
         say(f"Training {name}: {way.words}")
         place = folder / way.folder
-        surrogates[name] = train(data, validation, way.network, way.loss, way.config, place)
+        surrogates[name] = train(
+            data, validation, way.network, way.loss, way.config, place,
+            progress=False if Voice.quiet else None,
+        )  # fmt: skip
     say("Comparing them with the exact likelihood")
     cards = measured(surrogates, model, size, seed, lambda text: say(f"  {text}"))
     say("Inferring the rates behind one outbreak")

@@ -7,6 +7,7 @@ from keepscore.cli.settings import (
     Config,
     Json,
     ModelSettings,
+    Quiet,
     Seed,
     TrainedModel,
     TrainedRun,
@@ -23,6 +24,7 @@ def evaluate(
     size: CardSize = "small",
     seed: Seed = 0,
     settings: ModelSettings = None,
+    quiet: Quiet = False,
     json: Json = False,
     config: Config = None,
 ) -> None:

@@ -12,6 +12,7 @@ import typer
 from keepscore.cli.settings import (
     Config,
     Json,
+    Quiet,
     TrainedRun,
     read_observations,
     record_command,
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
     from keepscore.surrogate import Surrogate
 
 IMPOSSIBLE = 1e6  # a statistic that no calibration ever saw
-NUISANCE_POINTS = {2: 201, 3: 41}  # a side of the grid of parameters a test leaves free
+NUISANCE_POINTS = {2: 201, 3: 41}  # per side of the grid of parameters that a test leaves free
 
 
 def infer(
@@ -41,7 +42,7 @@ def infer(
     observations: Annotated[
         Path,
         typer.Argument(
-            help=".npy of shape (n, *x_shape), or .csv with one observation a row "
+            help=".npy of shape (n, *x_shape), or .csv with one observation per row "
             "(entries in C order) or one single observation as a table."
         ),
     ],
@@ -53,6 +54,7 @@ def infer(
     out: Annotated[
         Path | None, typer.Option("--out", "-o", help="Folder for inference.json and surface.png.")
     ] = None,
+    quiet: Quiet = False,
     json: Json = False,
     config: Config = None,
 ) -> None:

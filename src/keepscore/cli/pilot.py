@@ -12,6 +12,7 @@ from keepscore.cli.settings import (
     Json,
     ModelName,
     ModelSettings,
+    Quiet,
     Seed,
     find_model,
     say,
@@ -31,6 +32,7 @@ def worth(
     ] = None,
     seed: Seed = 0,
     settings: ModelSettings = None,
+    quiet: Quiet = False,
     json: Json = False,
     config: Config = None,
 ) -> None:

@@ -13,6 +13,7 @@ from keepscore.cli.settings import (
     Config,
     Json,
     ModelSettings,
+    Quiet,
     Seed,
     TrainedModel,
     read_observations,
@@ -33,6 +34,7 @@ def report(
     size: CardSize = "small",
     seed: Seed = 0,
     settings: ModelSettings = None,
+    quiet: Quiet = False,
     json: Json = False,
     config: Config = None,
 ) -> None:

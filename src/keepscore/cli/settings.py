@@ -25,7 +25,13 @@ import typer
 
 import keepscore
 from keepscore.cli.own_model import HELP, load_object, told
-from keepscore.errors import DomainError, FormatError, KeepscoreError, unknown_name
+from keepscore.cli.shell_words import shell_words
+from keepscore.errors import (
+    DomainError,
+    FormatError,
+    KeepscoreError,
+    unknown_name,
+)
 from keepscore.files import make_folder, read_regular, write_json
 from keepscore.models.base import Model, build, registered
 from keepscore.npy import read_npy
@@ -33,6 +39,12 @@ from keepscore.npy import read_npy
 LARGEST_CSV = 256 << 20
 LARGEST_CONFIG = 1 << 20
 ALIASES = {"gaussian": "gaussian-field", "student-t": "student-t-field"}
+
+
+class Voice:
+    """What a command says on the way: lines on standard error, none with --quiet."""
+
+    quiet = False
 
 
 def _read_config(context: typer.Context, path: Path | None) -> Path | None:
@@ -81,7 +93,24 @@ Config = Annotated[
     ),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON, nothing else.")]
-ModelName = Annotated[str, typer.Argument(help=HELP)]
+
+
+def _known_models(incomplete: str) -> list[str]:
+    """For the shell's completion: built-in models, and files that may hold one."""
+    names = [*registered(), *ALIASES]
+    found = [name for name in names if name.startswith(incomplete)]
+    return found + [f"{p}:model" for p in sorted(Path().glob(f"{incomplete}*.py"))]
+
+
+def _quieten(wanted: bool) -> bool:
+    Voice.quiet = Voice.quiet or wanted
+    return wanted
+
+
+Quiet = Annotated[
+    bool, typer.Option("--quiet", "-q", help="Say nothing on the way.", callback=_quieten)
+]
+ModelName = Annotated[str, typer.Argument(help=HELP, autocompletion=_known_models)]
 Seed = Annotated[int, typer.Option("--seed", help="Root of all randomness.", min=0)]
 TrainedRun = Annotated[Path, typer.Argument(help="Folder of a trained surrogate.")]
 TrainedModel = Annotated[
@@ -143,7 +172,7 @@ def _setting(text: str) -> tuple[str, Any]:
 
 
 def read_observations(path: Path, x_shape: tuple[int, ...]) -> np.ndarray:
-    """Observations (n, *x_shape) from .npy, or from .csv: one observation a row, entries in C
+    """Observations (n, *x_shape) from .npy, or from .csv: one observation per row, entries in C
     order; a table of exactly x_shape is one observation. A line of names may come first."""
     if path.suffix not in (".npy", ".csv"):
         raise FormatError(f"Observations must be .npy or .csv; got {path}.")
@@ -184,12 +213,6 @@ def _is_number(cell: str) -> bool:
     return True
 
 
-class Voice:
-    """What a command says on the way: lines on standard error, none with --quiet."""
-
-    quiet = False
-
-
 def say(text: str) -> None:
     """One line about a stage of the work."""
     if not Voice.quiet:
@@ -198,7 +221,7 @@ def say(text: str) -> None:
 
 def show(result: dict[str, Any], text: str, as_json: bool) -> None:
     """Print the result for a script, or for a person."""
-    typer.echo(json.dumps(result, allow_nan=False) if as_json else text)
+    typer.echo(json.dumps(result, allow_nan=False) if as_json else shell_words(text))
 
 
 def record_command(folder: Path, command: str, settings: dict[str, Any]) -> None:

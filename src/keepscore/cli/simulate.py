@@ -12,6 +12,7 @@ from keepscore.cli.settings import (
     Json,
     ModelName,
     ModelSettings,
+    Quiet,
     Seed,
     find_model,
     record_command,
@@ -43,6 +44,7 @@ def simulate(
         str, typer.Option(help="raise: stop at NaN or infinity; drop: leave them out, recorded.")
     ] = "raise",
     settings: ModelSettings = None,
+    quiet: Quiet = False,
     json: Json = False,
     config: Config = None,
 ) -> None:
@@ -74,7 +76,7 @@ def simulate(
     show(result, f"{dataset!r}\nin {out}", json)
 
 
-def verify(folder: Folder, json: Json = False) -> None:
+def verify(folder: Folder, quiet: Quiet = False, json: Json = False) -> None:
     """Read every byte of a dataset and compare checksums; exit code 1 if anything is damaged."""
     from keepscore import data
 
@@ -95,6 +97,7 @@ def repair(
         ),
     ] = None,
     settings: ModelSettings = None,
+    quiet: Quiet = False,
     json: Json = False,
 ) -> None:
     """Simulate damaged shards again, to the same bytes."""

@@ -7,7 +7,16 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from keepscore.cli.settings import Config, Json, Seed, find_model, record_command, show
+from keepscore.cli.settings import (
+    Config,
+    Json,
+    Quiet,
+    Seed,
+    Voice,
+    find_model,
+    record_command,
+    show,
+)
 from keepscore.errors import (
     DomainError,
     MismatchError,
@@ -53,6 +62,7 @@ def train(
         bool, typer.Option("--fresh", help="Start anew; what was trained in --out is removed.")
     ] = False,
     seed: Seed = 0,
+    quiet: Quiet = False,
     json: Json = False,
     config: Config = None,
 ) -> None:
@@ -89,6 +99,7 @@ def train(
         config=settings,
         path=out,
         resume=not fresh,
+        progress=False if Voice.quiet else None,
     )
     asked = {"dataset": dataset, "validation": validation, "network": network, "loss": loss}
     record_command(out, "train", {**asked, "negatives": negatives, "config": settings.to_dict()})

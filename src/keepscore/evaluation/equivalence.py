@@ -110,9 +110,29 @@ def equivalence(
     seconds: Sequence[float] | None = None,
     seed: int = 0,
 ) -> Equivalence:
-    """How many baseline simulations match `values` (one a seed), reached with n simulations.
+    """How many baseline simulations match `values`, reached with n simulations.
 
-    baseline: N -> the metric of each seed's run. Times, if given, are training seconds of the same.
+    Args:
+        baseline: N to the metric of each seed's run; two sizes N or more.
+        n: Simulations behind `values`.
+        values: The metric of the runs to be matched, one per seed; lower is better.
+        scale: "log" for metrics whose ideal value is zero, "linear" otherwise.
+        baseline_seconds: Training seconds of the baseline's runs, as `baseline`.
+        seconds: Training seconds of the runs to be matched.
+        seed: Of the redrawn means behind the interval.
+
+    Returns:
+        The equivalent number of simulations, its factor over n, and their interval over seeds.
+
+    Raises:
+        MissingError: The baseline has fewer than two sizes, or a size no run.
+        DomainError: A metric that is not positive, on the log scale.
+
+    Example:
+        >>> import keepscore as ks
+        >>> errors = {1000: [0.8], 2000: [0.4], 4000: [0.2]}
+        >>> round(ks.equivalence(errors, 1000, [0.4]).factor, 6)
+        2.0
     """
     if scale not in SCALES:
         raise unknown_name("scale", scale, SCALES)

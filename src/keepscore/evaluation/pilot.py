@@ -58,7 +58,7 @@ class Affordable:
 
 @dataclass(frozen=True)
 class Pilot:
-    """What a pilot found. metric: "rmse_far" or "bce"; curve: loss -> N -> one value a seed."""
+    """What a pilot found. metric: "rmse_far" or "bce"; curve: loss -> N -> one value per seed."""
 
     model: str
     network: str
@@ -125,9 +125,29 @@ def worth(
     config: TrainConfig | None = None,
     progress: Callable[[str], Any] = lambda text: None,
 ) -> Pilot:
-    """Train on at most n simulations, with and without scores; say which pays within `budget`
-    seconds of simulating and training. network, config: as for `train`. `progress` is told each
-    step."""
+    """Find out by small runs whether scores pay on a model, and what to do within a budget.
+
+    Args:
+        model: A model with a score, exact or joint.
+        n: The largest number of simulations to train on; a quarter of it with scores.
+        budget: Seconds of simulating and training that the advice is for.
+        network: As for `ks.train`.
+        seeds: Trainings per loss and size.
+        seed: Root of all randomness.
+        config: Training settings, as for `ks.train`.
+        progress: Told each step in words.
+
+    Returns:
+        What was found: costs, the equivalence factor, what the budget buys, a recommendation.
+
+    Raises:
+        MissingError: The model has no score.
+        DomainError: n or budget is too small.
+
+    Example:
+        >>> found = ks.worth(ks.models.SIS(), budget=600)  # doctest: +SKIP
+        >>> print(found.recommendation)  # doctest: +SKIP
+    """
     n, seeds = require_count(n, "n", minimum=400), require_count(seeds, "seeds")
     budget, seed = as_number(budget, "budget"), require_count(seed, "seed", minimum=0)
     if not (math.isfinite(budget) and budget > 0):

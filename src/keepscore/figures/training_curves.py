@@ -79,7 +79,7 @@ class CurvePanel:
             ax.set_ylim(low - room, high + room)
         ax.xaxis.set_major_locator(MaxNLocator(5, integer=True))
         ax.set(title=plain(self.title, 44), xlabel="epoch", ylabel=self.unit)
-        ax.legend(loc="best")
+        ax.legend(loc="best", handlelength=3.2)
 
 
 def training(

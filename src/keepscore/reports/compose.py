@@ -131,13 +131,9 @@ def report(
         DomainError: `path` is a folder.
 
     Example:
-        >>> import keepscore as ks
-        >>> model = ks.models.GaussianField(shape=(5, 5))
-        >>> data = ks.simulate(model, 300, seed=0, jobs=1)
-        >>> config = ks.TrainConfig(min_epochs=2, max_epochs=2)
-        >>> surrogate = ks.train(data, config=config, progress=False)
-        >>> ks.report({"ASA": surrogate}, model, path="report.html").path  # doctest: +SKIP
-        PosixPath('report.html')
+        >>> data = ks.simulate(model, 30_000, seed=0)  # doctest: +SKIP
+        >>> surrogate = ks.train(data)  # doctest: +SKIP
+        >>> print(ks.report({"ASA": surrogate}, model, path="report.html"))  # doctest: +SKIP
     """
     named = {"surrogate": surrogates} if isinstance(surrogates, Surrogate) else dict(surrogates)
     say = progress or (lambda text: None)
