@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from contextlib import nullcontext
 from dataclasses import replace
 
 import numpy as np
@@ -260,3 +261,62 @@ def test_the_traced_correction_is_the_same_function():
         expected = plain.pairs(t[None], group) - bent(exact).pairs(t[None], group)
         found = refined.traceable(jnp.asarray(t, jnp.float32), int(group[0]))
         assert float(found) == pytest.approx(expected[0], abs=2e-3)
+
+
+def tilted(exact, slope):
+    """A surrogate that rises to one side, far beyond the exact likelihood's set."""
+    slope = np.asarray(slope)
+    return replace(
+        exact,
+        kind="surrogate",
+        pairs=lambda t, g: exact.pairs(t, g) + t @ slope,
+        pairs_gradient=lambda t, g: (
+            exact.pairs(t, g) + t @ slope,
+            exact.pairs_gradient(t, g)[1] + slope,
+        ),
+        surface=lambda t: exact.surface(t) + t @ slope,
+    )
+
+
+@pytest.mark.parametrize("slope", [[20.0, 8.0], [60.0, 25.0]])
+def test_a_surrogate_that_still_rises_outside_does_not_lead_away(slope):
+    """60 per unit is eleven standard errors: beyond the refined region the surrogate goes on
+    rising. An exact value there shows that this is nothing."""
+    _, _, x = toy_groups(4, seed=7, theta=[0.0, 0.0])
+    exact = FastToy().given(x)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        refined = ks.refine(tilted(exact, slope), exact)
+        ours, truth = ks.mle(refined), ks.mle(exact)
+        close = np.abs(ours.estimate - truth.estimate).max(axis=1) < 0.01
+        assert (close | ~refined.refinement.reached).all()
+        assert close.sum() >= 3
+    assert refined.refinement.contains(ours.estimate[close], np.flatnonzero(close)).all()
+
+
+@pytest.mark.parametrize("hidden", [True, False])
+def test_a_second_maximum_of_the_exact_likelihood_is_said(hidden):
+    """The surrogate knows both peaks and refines around the right one; the left one, as high as
+    that for the surrogate, is far higher in truth (hidden), or far lower (nothing to say)."""
+    peaks = np.array([[-0.6, -0.5], [0.6, 0.5]])
+
+    def made(high, kind):
+        def logs(theta):
+            square = ((theta[:, None] - peaks) ** 2).sum(2)
+            return np.array(high) - 0.5 * square / 0.08**2
+
+        def gradient(theta, group):
+            each = logs(theta)
+            weight = np.exp(each - np.logaddexp.reduce(each, axis=1)[:, None])
+            return -(weight[..., None] * (theta[:, None] - peaks)).sum(1) / 0.08**2
+
+        like = from_function(lambda t, g: np.logaddexp.reduce(logs(t), axis=1), gradient)
+        return replace(like, kind=kind)
+
+    surrogate = made([0.0, 0.5], "surrogate")
+    exact = made([9.0 if hidden else -9.0, 2.0], "exact")
+    with pytest.warns(KeepscoreWarning, match="second maximum") if hidden else nullcontext():
+        refined = ks.refine(surrogate, exact)
+    assert refined.refinement.reached.all() != hidden
+    if not hidden:
+        np.testing.assert_allclose(ks.mle(refined).estimate, peaks[1], atol=1e-2)

@@ -42,7 +42,7 @@ from keepscore.errors import (
 )
 from keepscore.inference.bfgs import make_positive
 from keepscore.inference.exact_work import ExactWork
-from keepscore.inference.maximise import climb_again, maximum_of
+from keepscore.inference.maximise import climb_again, maximise, maximum_of
 from keepscore.inference.mle import observed_information
 from keepscore.inference.statistic import drop
 from keepscore.likelihood import Integers, Likelihood, Maximum, Traced, require_likelihood
@@ -51,11 +51,13 @@ from keepscore.numerics.kriging import Kriging, powers_up_to
 from keepscore.numerics.space_filling import fill_ball
 from keepscore.space import Region
 
+EVALUATIONS, TOLERANCE, LEVEL = 40, 0.01, 0.99
 CLOUD = 192  # candidates per group and round
 REACH = 1.25  # of the radius of the set at `level`, for sets that are not quite ellipsoids
 ROUNDS = 6
 CONFIRMED = 3  # exact points that must have tested the interpolation before a group is done
 PRIOR_TESTS = 2.0  # z = 1 counted as often in the mean of z^2
+SECOND = 2.0  # of the set's Lambda: other maxima up to there are asked about
 GROUPS_AT_ONCE = 256
 MOST_TERMS = 300  # of a polynomial for samplers
 
@@ -118,9 +120,9 @@ class Refinement:
 def refine(
     like: Likelihood,
     exact: Likelihood,
-    evaluations: int = 40,
-    tolerance: float = 0.01,
-    level: float = 0.99,
+    evaluations: int = EVALUATIONS,
+    tolerance: float = TOLERANCE,
+    level: float = LEVEL,
     region: Region = "base",
     seed: int = 0,
     jobs: int = 1,
@@ -172,16 +174,29 @@ def refine(
         >>> bool(abs(ks.mle(refined).estimate[0] - ks.mle(exact).estimate[0]) < 0.01)
         True
     """
-    _require_together(like, exact)
+    require_together(like, exact)
     evaluations = require_count(evaluations, "evaluations", minimum=like.space.d + 3)
     level = require_level(level)
     if not (np.isfinite(tolerance) and tolerance > 0):
         raise DomainError(f"tolerance must be positive; got {tolerance!r}.")
-    goal = _Goal(evaluations, float(tolerance), level, region, seed)
-    chunks = np.array_split(np.arange(like.group_count), -(-like.group_count // GROUPS_AT_ONCE))
     total = evaluations * like.group_count  # at most
     with ExactWork(exact, jobs, path, progress, total) as work:
-        correction = _joined([_Rounds(like[c], work, c, goal).run() for c in chunks])
+        return refine_with(like, work, evaluations, tolerance, level, region, seed)
+
+
+def refine_with(
+    like: Likelihood,
+    work: ExactWork,
+    evaluations: int = EVALUATIONS,
+    tolerance: float = TOLERANCE,
+    level: float = LEVEL,
+    region: Region = "base",
+    seed: int = 0,
+) -> Likelihood:
+    """`refine`, by exact work that somebody else has begun."""
+    goal = _Goal(evaluations, float(tolerance), level, region, seed)
+    chunks = np.array_split(np.arange(like.group_count), -(-like.group_count // GROUPS_AT_ONCE))
+    correction = _joined([_Rounds(like[c], work, c, goal).run() for c in chunks])
     if not correction.record.reached.all():
         short = int((~correction.record.reached).sum())
         warnings.warn(
@@ -190,17 +205,82 @@ def refine(
             f"{correction.record.error.max():.2g}. Allow more evaluations, or check that both "
             "likelihoods are of the same model.",
             KeepscoreWarning,
-            stacklevel=2,
+            stacklevel=3,
         )
     refined = _corrected(like, correction)
     more = None if like.traceable is None else correction.traced_data()
-    if like.traceable is None or more is None:
+    if like.traceable is not None and more is not None:
+        ours = like.traceable
+        traced = Traced(TracedSum(ours.function), (ours.data, more))
+        refined = replace(refined, traceable=traced)
+    return _with_maximum(refined, correction, work, region)
+
+
+def _with_maximum(
+    refined: Likelihood, correction: Correction, work: ExactWork, region: Region
+) -> Likelihood:
+    """The refined likelihood, knowing its maximum.
+
+    Outside the region that was refined a poor surrogate may still rise, or have another maximum.
+    One exact value at the highest such place decides: a real second maximum is said, and its group
+    has not reached the tolerance; else the maximum is the one inside.
+    """
+    record, everyone = correction.record, np.arange(refined.group_count)
+    found = maximise(refined, region)
+    rows, place, ours = _outside(found, record)
+    if len(rows) == 0:
+        refined.remember(found)
         return refined
-    ours = like.traceable
-    return replace(refined, traceable=Traced(TracedSum(ours.function), (ours.data, more)))
+    lost = np.flatnonzero(~record.contains(found.theta, everyone))
+    centre = record.centre[lost]
+    inside = climb_again(refined, found, lost, centre, refined.pairs(centre, lost))
+    there = work(place, rows)[0]
+    real = there > inside.value[rows] + 3 * record.error[rows]
+    evaluations, error = record.evaluations.copy(), record.error.copy()
+    reached = record.reached.copy()
+    evaluations[rows] += 1
+    second = rows[real]
+    error[second] = np.maximum(error[second], np.abs(there - ours)[real])
+    reached[second] = False
+    if len(second):
+        warnings.warn(
+            f"In {len(second)} of {refined.group_count} group(s) the exact likelihood has a higher "
+            "place outside the region that was refined (`refinement.contains`): there is a second "
+            "maximum, and answers there stand on the surrogate. Use the exact likelihood for them.",
+            KeepscoreWarning,
+            stacklevel=4,
+        )
+    keep = np.ones(len(everyone), dtype=bool)
+    keep[np.setdiff1d(lost, second)] = False
+    best = Maximum(
+        np.where(keep[:, None], found.theta, inside.theta),
+        np.where(keep, found.value, inside.value),
+        np.where(keep[:, None, None], found.curvature, inside.curvature),
+        np.where(keep, found.converged, inside.converged),
+        found.evaluations + inside.evaluations,
+        region,
+    )
+    told = replace(record, evaluations=evaluations, error=error, reached=reached)
+    refined = replace(refined, refinement=told)
+    refined.remember(best)
+    return refined
 
 
-def _require_together(like: Likelihood, exact: Likelihood) -> None:
+def _outside(found: Maximum, record: Refinement) -> tuple[Integers, Floats, Floats]:
+    """Groups (k,) whose search met a maximum outside their refined region that might count, the
+    highest of these, theta (k, d), and its refined value (k,)."""
+    modes = found.modes
+    if modes is None:
+        return np.zeros(0, dtype=np.int64), found.theta[:0], found.value[:0]
+    reach = SECOND * stats.chi2.ppf(record.level, found.theta.shape[1])
+    near = drop(found.value[modes.group], modes.value) <= reach
+    some = np.flatnonzero(near & ~record.contains(modes.theta, modes.group))
+    some = some[np.lexsort((-modes.value[some], modes.group[some]))]
+    rows, first = np.unique(modes.group[some], return_index=True)
+    return rows, modes.theta[some[first]], modes.value[some[first]]
+
+
+def require_together(like: Likelihood, exact: Likelihood) -> None:
     """Two likelihoods of the same groups in the same space, or an error."""
     require_likelihood(like)
     require_likelihood(exact)
