@@ -188,27 +188,35 @@ def test_a_surrogate_of_another_model_is_mended_or_convicted():
         assert error < 0.03 or not refined.refinement.reached[group]
 
 
-def test_outside_the_refined_region_nothing_is_extrapolated():
+@pytest.mark.parametrize("slope", [0.0, 9.0, -9.0])
+def test_outside_the_refined_region_the_correction_never_rises(slope):
+    """Along a ray the correction stays at its value on the boundary, or falls; gradients agree."""
     exact, _ = toy_likelihood()
-    surrogate = bent(exact)
+    surrogate = tilted(bent(exact), [slope, slope])
     refined = ks.refine(surrogate, exact, evaluations=24)
     record, zero = refined.refinement, np.zeros(1, dtype=int)
     corners = exact.space.grid(2)
     outside = ~record.contains(corners, np.zeros(4, dtype=int))
-    assert outside.any()
+    assert outside.sum() >= 3
     assert record.contains(ks.mle(refined).estimate[None], zero).all()
-    # Along a ray the correction stays at its value on the boundary, and the gradient says so.
-    far = corners[outside][:1]
-    ray = record.centre + np.linspace(0.9, 1.0, 3)[:, None] * (far - record.centre)
-    group = np.zeros(3, dtype=int)
-    if not record.contains(ray, group).any():
-        correction = refined.pairs(ray, group) - surrogate.pairs(ray, group)
-        np.testing.assert_allclose(correction, correction[0], atol=1e-9)
+    seen = set()
+    for far in corners[outside]:
+        ray = record.centre + np.linspace(0.0, 1.0, 60)[:, None] * (far - record.centre)
+        group = np.zeros(60, dtype=int)
+        beyond = ~record.contains(ray, group)
+        correction = (refined.pairs(ray, group) - surrogate.pairs(ray, group))[beyond]
+        steps = np.diff(correction)
+        assert (steps <= 1e-9).all()
+        np.testing.assert_allclose(steps, steps[0], atol=1e-7)  # a straight line
+        seen.add(bool(steps[0] < -1e-6))
+    assert seen == {True, False} if slope else seen
     h = 1e-5
-    for point in (far, record.centre + 0.01, ray[:1]):
-        _, gradient = refined.pairs_gradient(point, zero)
+    for point in (*corners[outside], record.centre[0] + 0.01, 0.8 * corners[outside][0]):
+        _, gradient = refined.pairs_gradient(point[None], zero)
         for j, step in enumerate(np.eye(2) * h):
-            rise = refined.pairs(point + step, zero) - refined.pairs(point - step, zero)
+            rise = refined.pairs((point + step)[None], zero) - refined.pairs(
+                (point - step)[None], zero
+            )
             np.testing.assert_allclose(rise / (2 * h), gradient[:, j], rtol=1e-4, atol=1e-4)
 
 
@@ -320,3 +328,20 @@ def test_a_second_maximum_of_the_exact_likelihood_is_said(hidden):
     assert refined.refinement.reached.all() != hidden
     if not hidden:
         np.testing.assert_allclose(ks.mle(refined).estimate, peaks[1], atol=1e-2)
+
+
+def test_every_result_says_how_exact_it_is():
+    exact, theta = toy_likelihood(3)
+    refined = ks.refine(bent(exact), exact, evaluations=20)
+    one = refined[1]
+    assert one.refinement.error.shape == (1,)
+    assert one.refinement.contains(one.refinement.centre, np.array([0])).all()
+    for like in (refined, one):
+        test = ks.lrt(like, theta if like is refined else theta[1])
+        for result in (ks.mle(like), test, ks.confidence_set(like), like):
+            assert result.basis.startswith("refined: ")
+            assert "exact evaluations" in result.basis
+        assert "refined: " in str(test)
+        assert ks.mle(like).to_dict()["basis"] == like.basis
+    with pytest.warns(KeepscoreWarning, match="outside the region that was refined"):
+        ks.lrt(one, [-0.99, 0.69])

@@ -18,8 +18,12 @@ The estimated error is the root mean square, over the cloud, of the predicted st
 times the root mean square of all z so far (never less than one). A group is done when that is below
 the tolerance and new points have confirmed it, or when its evaluations are spent.
 
-Nothing is extrapolated: outside the cloud's ellipsoid D is held at its value on the boundary, in
-the direction of theta, and `Refinement.contains` says where that is.
+Nothing is claimed outside the cloud's ellipsoid, and `Refinement.contains` says where that is.
+There D is held at its value on the boundary, in the direction of theta; where D falls outward at
+the boundary it goes on falling at that rate, so that a surrogate which rises beyond the region,
+where the exact likelihood does not, leads nobody away:
+
+    D(theta) = D(h) + min(0, dD/dr(h)) (r - R),    h on the boundary, r = |factor' (theta - centre)|
 """
 
 from __future__ import annotations
@@ -45,11 +49,18 @@ from keepscore.inference.exact_work import ExactWork
 from keepscore.inference.maximise import climb_again, maximise, maximum_of
 from keepscore.inference.mle import observed_information
 from keepscore.inference.statistic import drop
-from keepscore.likelihood import Integers, Likelihood, Maximum, Traced, require_likelihood
+from keepscore.likelihood import (
+    Integers,
+    Likelihood,
+    LikelihoodSource,
+    Maximum,
+    Traced,
+    require_likelihood,
+)
 from keepscore.numerics import kriging
 from keepscore.numerics.kriging import Kriging, powers_up_to
 from keepscore.numerics.space_filling import fill_ball
-from keepscore.space import Region
+from keepscore.space import Region, Space
 
 EVALUATIONS, TOLERANCE, LEVEL = 40, 0.01, 0.99
 CLOUD = 192  # candidates per group and round
@@ -57,6 +68,7 @@ REACH = 1.25  # of the radius of the set at `level`, for sets that are not quite
 ROUNDS = 6
 CONFIRMED = 3  # exact points that must have tested the interpolation before a group is done
 PRIOR_TESTS = 2.0  # z = 1 counted as often in the mean of z^2
+RATE_STEP = 1e-4  # of the radius, for the second derivative of D along a ray
 SECOND = 2.0  # of the set's Lambda: other maxima up to there are asked about
 GROUPS_AT_ONCE = 256
 MOST_TERMS = 300  # of a polynomial for samplers
@@ -182,6 +194,34 @@ def refine(
     total = evaluations * like.group_count  # at most
     with ExactWork(exact, jobs, path, progress, total) as work:
         return refine_with(like, work, evaluations, tolerance, level, region, seed)
+
+
+@dataclass(frozen=True)
+class RefinedSource:
+    """A surrogate and its model as one source: `given(xs)` is the refined likelihood, so that tests
+    which take a surrogate (`ks.etest`, `ks.local_coverage`) take a refined one too."""
+
+    surrogate: LikelihoodSource
+    model: LikelihoodSource
+    evaluations: int = EVALUATIONS
+    tolerance: float = TOLERANCE
+    jobs: int = 1
+    path: str | os.PathLike[str] | None = None
+
+    @property
+    def space(self) -> Space:
+        return self.model.space
+
+    def given(self, xs: Any) -> Likelihood:
+        """`refine` of both likelihoods of these observations."""
+        return refine(
+            self.surrogate.given(xs),
+            self.model.given(xs),
+            self.evaluations,
+            self.tolerance,
+            jobs=self.jobs,
+            path=self.path,
+        )
 
 
 def refine_with(
@@ -311,26 +351,39 @@ class Correction:
 
     def at(self, theta: Floats, group: Integers) -> tuple[Floats, Floats]:
         """D (m,) and its gradient (m, d) at theta (m, d) of the groups (m,)."""
-        held, pull = self._held(theta, group)
-        a = self.a[group]
-        u = np.einsum("mji,mj->mi", a, held - self.origin[group])
-        value, along = self.kriging.at(u, group)
-        slope = np.einsum("mij,mj->mi", a, along)
-        return value, np.einsum("mij,mi->mj", pull, slope)
-
-    def _held(self, theta: Floats, group: Integers) -> tuple[Floats, Floats]:
-        """theta moved to the ellipsoid where it lies outside, and d held / d theta (m, d, d)."""
         record, d = self.record, theta.shape[1]
         factor, offset = record.factor[group], theta - record.centre[group]
         s = np.einsum("mji,mj->mi", factor, offset)
-        length = np.sqrt((s**2).sum(axis=1))
-        share = np.minimum(1.0, record.radius / np.maximum(length, 1e-300))
+        r = np.sqrt((s**2).sum(axis=1))
+        share = np.minimum(1.0, record.radius / np.maximum(r, 1e-300))
         held = record.centre[group] + share[:, None] * offset
-        # Outside, held = centre + R offset / |s|: what moves along the offset changes nothing.
-        direction = np.einsum("mij,mj->mi", factor, s) / np.maximum(length**2, 1e-300)[:, None]
-        along = offset[:, :, None] * direction[:, None, :]
-        along = np.where((share < 1)[:, None, None], along, 0.0)
-        return held, share[:, None, None] * (np.eye(d) - along)
+        # Outside, h = centre + R offset / r: what moves along the offset changes nothing.
+        rise = np.einsum("mij,mj->mi", factor, s) / np.maximum(r, 1e-300)[:, None]  # dr / dtheta
+        along = offset[:, :, None] * (rise / np.maximum(r, 1e-300)[:, None])[:, None, :]
+        outside = share < 1
+        pull = share[:, None, None] * (np.eye(d) - np.where(outside[:, None, None], along, 0.0))
+        value, slope = self._interpolated(held, group)
+        gradient = np.einsum("mij,mi->mj", pull, slope)
+        way = offset / np.maximum(r, 1e-300)[:, None]  # dh / dr
+        rate = (slope * way).sum(axis=1)
+        i = np.flatnonzero(outside & (rate < 0))
+        if len(i):
+            beyond = r[i] - record.radius
+            value[i] += rate[i] * beyond
+            # d rate / dtheta = pull' (Hessian way + slope / R)
+            step = RATE_STEP * record.radius * way[i]
+            ends = [self._interpolated(held[i] + sign * step, group[i])[1] for sign in (1.0, -1.0)]
+            bend = (ends[0] - ends[1]) / (2 * RATE_STEP * record.radius) + slope[i] / record.radius
+            turned = np.einsum("mij,mi->mj", pull[i], bend)
+            gradient[i] += beyond[:, None] * turned + rate[i, None] * rise[i]
+        return value, gradient
+
+    def _interpolated(self, theta: Floats, group: Integers) -> tuple[Floats, Floats]:
+        """The interpolant itself, and its gradient in theta."""
+        a = self.a[group]
+        u = np.einsum("mji,mj->mi", a, theta - self.origin[group])
+        value, along = self.kriging.at(u, group)
+        return value, np.einsum("mij,mj->mi", a, along)
 
     def traced_data(self) -> tuple[Any, ...] | None:
         """What `TracedSum` needs of D; None if no polynomial comes near enough.
@@ -371,8 +424,8 @@ class Correction:
 
 @dataclass(frozen=True)
 class TracedSum:
-    """A traced log-likelihood plus D, a polynomial within the ellipsoid and constant along rays
-    outside: (data, (centre, factor, beta, powers)), theta (d,), group -> scalar."""
+    """A traced log-likelihood plus D, a polynomial within the ellipsoid, outside constant or
+    falling along rays: (data, (centre, factor, beta, powers)), theta (d,), group -> scalar."""
 
     function: Callable[[Any, Any, Any], Any]
 
@@ -384,8 +437,11 @@ class TracedSum:
         s = (factor * (theta - centre)[:, None]).sum(axis=0)
         square = (s**2).sum()
         far = square > 1
-        s = s * jnp.where(far, 1 / jnp.sqrt(jnp.where(far, square, 1.0)), 1.0)
-        return self.function(ours, theta, group) + (beta * jnp.prod(s**powers, axis=1)).sum()
+        r = jnp.sqrt(jnp.where(far, square, 1.0))
+        terms = beta * jnp.prod((s / r) ** powers, axis=1)
+        # Of a monomial of degree k, k times itself is the derivative in r where r = 1.
+        rate = jnp.minimum(0.0, (terms * powers.sum(axis=1)).sum())
+        return self.function(ours, theta, group) + terms.sum() + rate * (r - 1)
 
 
 def _corrected(like: Likelihood, correction: Correction) -> Likelihood:
