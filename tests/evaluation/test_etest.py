@@ -2,6 +2,7 @@
 
 import json
 import sys
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -227,3 +228,47 @@ def test_grid_and_scattered_theta_exclude_each_other(toy):
     with pytest.raises(DomainError, match="up to 3 parameters"):
         etest_set(Linear(4), points=9)
     assert etest_set(toy, thetas=5, groups=2, size=2).theta.shape == (5, 2)
+
+
+class Tilted:
+    """The wide toy with an error that is smooth in theta: what a surrogate may be like."""
+
+    def __init__(self, toy):
+        self.toy, self.space = toy, toy.space
+
+    def given(self, xs):
+        exact = self.toy.given(xs)
+
+        def error(theta):
+            return 1.5 * np.sin(1.5 * theta[:, 0] + theta[:, 1])
+
+        def slope(theta):
+            return 1.5 * np.cos(1.5 * theta[:, :1] + theta[:, 1:]) * np.array([1.5, 1.0])
+
+        def both(theta, group):
+            value, gradient = exact.pairs_gradient(theta, group)
+            return value + error(theta), gradient + slope(theta)
+
+        return replace(
+            exact,
+            kind="surrogate",
+            pairs=lambda t, g: exact.pairs(t, g) + error(t),
+            pairs_gradient=both,
+            surface=lambda t: exact.surface(t) + error(t),
+        )
+
+
+def test_refined_stands_beside_surrogate_and_exact(toy, truth):
+    """Twelve exact evaluations per group: errors fall by thousands, and coverage is that of the
+    exact likelihood. Without refining they do not: the control."""
+    found = etest(Tilted(toy), toy, test_set=truth, refine=12)
+    assert found.basis == "surrogate"
+    assert found.refined.basis.startswith("refined: median error")
+    assert found.lrt_mse.value > 0.05
+    assert found.refined.lrt_mse.value < 1e-3 * found.lrt_mse.value
+    for ours, theirs in zip(found.refined.mle_mse, found.mle_mse, strict=True):
+        assert ours.value < 1e-2 * theirs.value
+    assert found.refined.coverage.value == pytest.approx(found.coverage_exact.value, abs=0.01)
+    content = json.loads(json.dumps(found.to_dict(), allow_nan=False))
+    assert content["refined"]["metrics"]["lrt_mse"]["value"] == found.refined.lrt_mse.value
+    assert content["refined"]["refined"] is None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from contextlib import nullcontext
 from dataclasses import replace
 
 import numpy as np
@@ -187,27 +188,35 @@ def test_a_surrogate_of_another_model_is_mended_or_convicted():
         assert error < 0.03 or not refined.refinement.reached[group]
 
 
-def test_outside_the_refined_region_nothing_is_extrapolated():
+@pytest.mark.parametrize("slope", [0.0, 9.0, -9.0])
+def test_outside_the_refined_region_the_correction_never_rises(slope):
+    """Along a ray the correction stays at its value on the boundary, or falls; gradients agree."""
     exact, _ = toy_likelihood()
-    surrogate = bent(exact)
+    surrogate = tilted(bent(exact), [slope, slope])
     refined = ks.refine(surrogate, exact, evaluations=24)
     record, zero = refined.refinement, np.zeros(1, dtype=int)
     corners = exact.space.grid(2)
     outside = ~record.contains(corners, np.zeros(4, dtype=int))
-    assert outside.any()
+    assert outside.sum() >= 3
     assert record.contains(ks.mle(refined).estimate[None], zero).all()
-    # Along a ray the correction stays at its value on the boundary, and the gradient says so.
-    far = corners[outside][:1]
-    ray = record.centre + np.linspace(0.9, 1.0, 3)[:, None] * (far - record.centre)
-    group = np.zeros(3, dtype=int)
-    if not record.contains(ray, group).any():
-        correction = refined.pairs(ray, group) - surrogate.pairs(ray, group)
-        np.testing.assert_allclose(correction, correction[0], atol=1e-9)
+    seen = set()
+    for far in corners[outside]:
+        ray = record.centre + np.linspace(0.0, 1.0, 60)[:, None] * (far - record.centre)
+        group = np.zeros(60, dtype=int)
+        beyond = ~record.contains(ray, group)
+        correction = (refined.pairs(ray, group) - surrogate.pairs(ray, group))[beyond]
+        steps = np.diff(correction)
+        assert (steps <= 1e-9).all()
+        np.testing.assert_allclose(steps, steps[0], atol=1e-7)  # a straight line
+        seen.add(bool(steps[0] < -1e-6))
+    assert seen == {True, False} if slope else seen
     h = 1e-5
-    for point in (far, record.centre + 0.01, ray[:1]):
-        _, gradient = refined.pairs_gradient(point, zero)
+    for point in (*corners[outside], record.centre[0] + 0.01, 0.8 * corners[outside][0]):
+        _, gradient = refined.pairs_gradient(point[None], zero)
         for j, step in enumerate(np.eye(2) * h):
-            rise = refined.pairs(point + step, zero) - refined.pairs(point - step, zero)
+            rise = refined.pairs((point + step)[None], zero) - refined.pairs(
+                (point - step)[None], zero
+            )
             np.testing.assert_allclose(rise / (2 * h), gradient[:, j], rtol=1e-4, atol=1e-4)
 
 
@@ -260,3 +269,79 @@ def test_the_traced_correction_is_the_same_function():
         expected = plain.pairs(t[None], group) - bent(exact).pairs(t[None], group)
         found = refined.traceable(jnp.asarray(t, jnp.float32), int(group[0]))
         assert float(found) == pytest.approx(expected[0], abs=2e-3)
+
+
+def tilted(exact, slope):
+    """A surrogate that rises to one side, far beyond the exact likelihood's set."""
+    slope = np.asarray(slope)
+    return replace(
+        exact,
+        kind="surrogate",
+        pairs=lambda t, g: exact.pairs(t, g) + t @ slope,
+        pairs_gradient=lambda t, g: (
+            exact.pairs(t, g) + t @ slope,
+            exact.pairs_gradient(t, g)[1] + slope,
+        ),
+        surface=lambda t: exact.surface(t) + t @ slope,
+    )
+
+
+@pytest.mark.parametrize("slope", [[20.0, 8.0], [60.0, 25.0]])
+def test_a_surrogate_that_still_rises_outside_does_not_lead_away(slope):
+    """60 per unit is eleven standard errors: beyond the refined region the surrogate goes on
+    rising. An exact value there shows that this is nothing."""
+    _, _, x = toy_groups(4, seed=7, theta=[0.0, 0.0])
+    exact = FastToy().given(x)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        refined = ks.refine(tilted(exact, slope), exact)
+        ours, truth = ks.mle(refined), ks.mle(exact)
+        close = np.abs(ours.estimate - truth.estimate).max(axis=1) < 0.01
+        assert (close | ~refined.refinement.reached).all()
+        assert close.sum() >= 3
+    assert refined.refinement.contains(ours.estimate[close], np.flatnonzero(close)).all()
+
+
+@pytest.mark.parametrize("hidden", [True, False])
+def test_a_second_maximum_of_the_exact_likelihood_is_said(hidden):
+    """The surrogate knows both peaks and refines around the right one; the left one, as high as
+    that for the surrogate, is far higher in truth (hidden), or far lower (nothing to say)."""
+    peaks = np.array([[-0.6, -0.5], [0.6, 0.5]])
+
+    def made(high, kind):
+        def logs(theta):
+            square = ((theta[:, None] - peaks) ** 2).sum(2)
+            return np.array(high) - 0.5 * square / 0.08**2
+
+        def gradient(theta, group):
+            each = logs(theta)
+            weight = np.exp(each - np.logaddexp.reduce(each, axis=1)[:, None])
+            return -(weight[..., None] * (theta[:, None] - peaks)).sum(1) / 0.08**2
+
+        like = from_function(lambda t, g: np.logaddexp.reduce(logs(t), axis=1), gradient)
+        return replace(like, kind=kind)
+
+    surrogate = made([0.0, 0.5], "surrogate")
+    exact = made([9.0 if hidden else -9.0, 2.0], "exact")
+    with pytest.warns(KeepscoreWarning, match="second maximum") if hidden else nullcontext():
+        refined = ks.refine(surrogate, exact)
+    assert refined.refinement.reached.all() != hidden
+    if not hidden:
+        np.testing.assert_allclose(ks.mle(refined).estimate, peaks[1], atol=1e-2)
+
+
+def test_every_result_says_how_exact_it_is():
+    exact, theta = toy_likelihood(3)
+    refined = ks.refine(bent(exact), exact, evaluations=20)
+    one = refined[1]
+    assert one.refinement.error.shape == (1,)
+    assert one.refinement.contains(one.refinement.centre, np.array([0])).all()
+    for like in (refined, one):
+        test = ks.lrt(like, theta if like is refined else theta[1])
+        for result in (ks.mle(like), test, ks.confidence_set(like), like):
+            assert result.basis.startswith("refined: ")
+            assert "exact evaluations" in result.basis
+        assert "refined: " in str(test)
+        assert ks.mle(like).to_dict()["basis"] == like.basis
+    with pytest.warns(KeepscoreWarning, match="outside the region that was refined"):
+        ks.lrt(one, [-0.99, 0.69])

@@ -33,7 +33,8 @@ from keepscore.evaluation.estimate import Estimate, stratified_mean
 from keepscore.evaluation.exact_cache import Arrays, cached
 from keepscore.evaluation.ltest import require_same_space
 from keepscore.evaluation.set_volumes import wilks_volumes
-from keepscore.inference import confidence_set, invariants, lrt
+from keepscore.inference import RefinedSource, confidence_set, invariants, lrt
+from keepscore.inference.refine import TOLERANCE
 from keepscore.likelihood import Likelihood, LikelihoodSource
 from keepscore.models.base import Model, describe
 from keepscore.numerics.space_filling import fill_cube
@@ -52,7 +53,7 @@ STREAM = 0xE7E57  # keeps these draws apart from others made with the same seed
 class Inferences:
     """What a likelihood says of p x G groups: estimate (p, G, d); statistic, volume and covered
     (p, G). `cut` counts sets that reach the boundary of the base box, `unconverged` searches that
-    did not meet their tolerance."""
+    did not meet their tolerance. basis: what the likelihood stands on."""
 
     estimate: Floats
     statistic: Floats
@@ -60,6 +61,7 @@ class Inferences:
     covered: NDArray[np.bool_]
     cut: int
     unconverged: int
+    basis: str = ""
 
     def __post_init__(self) -> None:
         for name in ("statistic", "volume"):
@@ -97,6 +99,8 @@ class ETest:
     volume_exact: Estimate
     mle_mse: tuple[Estimate, ...]
     null_distance: float
+    basis: str = ""
+    refined: ETest | None = None
 
     def __post_init__(self) -> None:
         for found in (self.surrogate, self.exact):
@@ -156,6 +160,8 @@ class ETest:
                 "mle_mse": _rounded(((found.estimate - exact.estimate) ** 2).mean(axis=1), 8),
             },
             "null": _rounded(np.sort(found.statistic, axis=None), 3),
+            "basis": self.basis,
+            "refined": None if self.refined is None else self.refined.to_dict(),
         }
 
 
@@ -168,6 +174,10 @@ def etest(
     seed: int = 0,
     test_set: ETestSet | None = None,
     thetas: int | None = None,
+    refine: int | None = None,
+    tolerance: float = TOLERANCE,
+    jobs: int = 1,
+    path: Path | None = None,
 ) -> ETest:
     """Inference with a surrogate beside inference with the model's own likelihood.
 
@@ -181,6 +191,11 @@ def etest(
         test_set: Groups and exact inferences made beforehand by `etest_set`, used as they are.
         thetas: Scatter so many theta evenly over the test region instead of using a grid; the
             default, with 100, from four parameters on.
+        refine: With a number, inference with the surrogate refined by so many exact evaluations per
+            group (`ks.refine`) is compared as well: `result.refined`, an E-test of its own.
+        tolerance: Of the refined log-likelihood.
+        jobs: Worker processes for the exact evaluations of refining.
+        path: Folder that keeps these evaluations, to go on after an interruption.
 
     Returns:
         Both inferences, per theta and group, and their comparison with standard errors.
@@ -203,8 +218,19 @@ def etest(
         truth = etest_set(model, grid, groups, size, seed, thetas=thetas)
     else:
         truth = test_set
-    found = infer(surrogate.given, truth.xs, truth.theta, truth.level, truth.points)
-    exact = truth.exact
+    refined = None
+    if refine is not None:
+        source = RefinedSource(surrogate, model, refine, tolerance, jobs, path)
+        refined = _compared(source, truth, None)
+    return _compared(surrogate, truth, refined)
+
+
+def _compared(source: LikelihoodSource, truth: ETestSet, refined: ETest | None) -> ETest:
+    """Inference with a source beside the exact ones of the test set."""
+    found, exact = (
+        infer(source.given, truth.xs, truth.theta, truth.level, truth.points),
+        truth.exact,
+    )
     squared = (found.estimate - exact.estimate) ** 2
     return ETest(
         space=truth.space,
@@ -220,6 +246,8 @@ def etest(
         volume_exact=stratified_mean(exact.volume),
         mle_mse=tuple(_median_of_means(squared[..., k]) for k in range(truth.space.d)),
         null_distance=float(stats.ks_2samp(found.statistic.ravel(), exact.statistic.ravel())[0]),
+        basis=found.basis,
+        refined=refined,
     )
 
 
@@ -255,7 +283,9 @@ def etest_set(
 
     def compute() -> Arrays:
         try:
-            return vars(infer(model.given, xs, theta, level, points)).copy()
+            found = vars(infer(model.given, xs, theta, level, points)).copy()
+            found.pop("basis")
+            return found
         except MissingError as error:
             raise MissingError(
                 f"The E-test compares with the exact likelihood, and {model.name} has none: {error}"
@@ -263,7 +293,7 @@ def etest_set(
 
     arrays = cached(None if path is None else Path(path) / "exact.npz", identity, compute)
     counts = {name: int(arrays[name]) for name in ("cut", "unconverged")}
-    exact = Inferences(**{**arrays, **counts})  # type: ignore[arg-type]
+    exact = Inferences(**{**arrays, **counts}, basis="exact")  # type: ignore[arg-type]
     return ETestSet(space, theta, xs, groups, level, points, exact)
 
 
@@ -292,16 +322,22 @@ def infer(
     theta (p, d), G consecutive groups at each."""
     p, d = theta.shape
     groups = len(xs) // p
-    like, truth = given(xs), np.repeat(theta, groups, axis=0)
+    truth = np.repeat(theta, groups, axis=0)
     with warnings.catch_warnings():
         # Thousands of groups: sets cut by the box and failed searches are counted, not warned of.
         warnings.filterwarnings("ignore", category=KeepscoreWarning)
+        like = given(xs)
         test = lrt(like, truth)
         if d <= SHARED_GRID:
             sets = confidence_set(like, level, grid=points)
             volume, cut = np.asarray(sets.volume), int(np.sum(sets.touches_boundary))
         else:
-            volume, cut = wilks_volumes(lambda i: given(xs[i]), test.maximum, groups, level, points)
+
+            def of(index: NDArray[np.int64]) -> Likelihood:
+                # Of these groups alone a surface costs less; a refined one is not refined again.
+                return given(xs[index]) if like.refinement is None else like[index]
+
+            volume, cut = wilks_volumes(of, test.maximum, groups, level, points)
     statistic = np.asarray(test.statistic)
     return Inferences(
         estimate=np.asarray(test.maximum.theta).reshape(p, groups, d),
@@ -310,6 +346,7 @@ def infer(
         covered=(statistic <= stats.chi2.ppf(level, d)).reshape(p, groups),
         cut=cut,
         unconverged=int(np.sum(~np.asarray(test.maximum.converged))),
+        basis=like.basis,
     )
 
 

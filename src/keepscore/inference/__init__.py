@@ -8,7 +8,7 @@ from keepscore.inference.mle import MLE, mle
 from keepscore.inference.null_distribution import Calibration
 from keepscore.inference.posterior import posterior
 from keepscore.inference.profile import profile_curve
-from keepscore.inference.refine import Refinement, refine
+from keepscore.inference.refine import RefinedSource, Refinement, refine
 from keepscore.inference.sbc import SBC, sbc
 from keepscore.likelihood import Likelihood
 
@@ -21,6 +21,7 @@ __all__ = [
     "Intervals",
     "Likelihood",
     "LocalCoverage",
+    "RefinedSource",
     "Refinement",
     "calibrate",
     "confidence_set",

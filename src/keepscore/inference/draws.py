@@ -50,6 +50,21 @@ def effective_sizes(chains: Floats) -> Floats:
     return np.asarray(_arviz().ess(draws)["theta"])
 
 
+def pareto_smoothed(log_weights: Floats) -> tuple[Floats, float]:
+    """Pareto-smoothed log weights (n,), normalised, and k-hat (infinite if it cannot be told)."""
+    az = _arviz()
+    if hasattr(az, "psislw"):
+        found, k_hat = az.psislw(np.array(log_weights, dtype=np.float64))
+    else:  # 1.x
+        from arviz_stats.base import array_stats
+
+        found, k_hat = array_stats.psislw(np.array(log_weights, dtype=np.float64))
+    values = np.asarray(found, dtype=np.float64)
+    shift = values.max() + np.log(np.exp(values - values.max()).sum())
+    number = float(np.asarray(k_hat))
+    return values - shift, np.inf if np.isnan(number) else number
+
+
 def _arviz() -> Any:
     """ArviZ, without 0.x's notice of the coming 1.0.
 

@@ -8,6 +8,7 @@ that turns out better than the maximum found shows that the search missed: it st
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -17,7 +18,7 @@ from numpy.typing import ArrayLike
 from scipy import stats
 
 from keepscore.checks import Floats, as_floats, require_finite
-from keepscore.errors import DomainError, ShapeError
+from keepscore.errors import DomainError, KeepscoreWarning, ShapeError
 from keepscore.inference import invariants
 from keepscore.inference.bfgs import Summit
 from keepscore.inference.maximise import improved, maximum_of
@@ -135,6 +136,7 @@ def lrt(
     found = maximum_of(like, region)
     null, found, restarted = null_maximum(like, found, held, rows)
     warn_unconverged(found)
+    _warn_outside(like, null.theta)
     statistic = checked_statistic(found.value, null.value, "lrt")
     df = int(held.sum())
     calibrated = None if calibration is None else calibration.p_value(statistic, null.theta)
@@ -234,3 +236,18 @@ def _null_values(like: Likelihood, theta0: Floats, region: Region) -> Floats:
             f"({', '.join(like.space.working_names)}); got {rows[~inside][0].tolist()}."
         )
     return np.clip(rows, *like.space.box(region))
+
+
+def _warn_outside(like: Likelihood, theta: Floats) -> None:
+    """Say so where a null value lies beyond what was refined: there the surrogate speaks alone."""
+    if like.refinement is None:
+        return
+    inside = like.refinement.contains(theta, np.arange(len(theta)))
+    if not inside.all():
+        warnings.warn(
+            f"The null value of {int((~inside).sum())} of {len(inside)} group(s) lies outside the "
+            "region that was refined (far outside the confidence set): its statistic is large, and "
+            "is the surrogate's, not the exact one.",
+            KeepscoreWarning,
+            stacklevel=3,
+        )

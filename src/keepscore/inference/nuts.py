@@ -82,12 +82,19 @@ def sample(
     group: Integers,
     seed: int,
     settings: Settings,
+    starts: Maximum | None = None,
 ) -> tuple[Floats, dict[str, np.ndarray]]:
-    """Draws theta (c, draws, d) of c chains, chain i of the posterior of group[i]; statistics."""
+    """Draws theta (c, draws, d) of c chains, chain i of the posterior of group[i]; statistics.
+
+    starts: one place per chain to begin around, instead of the maximum of its group.
+    """
     import jax
     import jax.numpy as jnp
 
-    charts = Charts.at_maxima(like.space, found, group)
+    if starts is None:
+        charts = Charts.at_maxima(like.space, found, group)
+    else:
+        charts = Charts.at_maxima(like.space, starts, np.arange(len(group)))
     reference = found.value[group]
     own = (
         jnp.asarray(charts.z_hat, jnp.float32),

@@ -1,29 +1,64 @@
 """Posterior draws of one group by NUTS (nuts.py), from an exact or a surrogate likelihood.
 
 The draws come as an ArviZ object with names, and what they are worth is looked at before they are
-handed over: R-hat, effective sample size, divergences and trajectories cut short.
+handed over: R-hat, effective sample size, divergences and trajectories cut short. Where the search
+for the maximum found several separate maxima, chains begin around each of them in turn, so that
+R-hat sees what a chain around one of them would not.
+
+With the exact likelihood at hand (`exact=`), draws of a surrogate are reweighted to the exact
+posterior (reweight.py). If the weights are not to be trusted (k-hat above 0.7), the likelihood is
+refined (refine.py), sampled and weighted again; if that does not do either, a chain takes the draws
+as proposals. What was done is told by a warning and by the attributes of the result.
 """
 
 from __future__ import annotations
 
+import os
 import warnings
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from scipy.stats import chi2
 
 from keepscore.checks import Floats, require_count, require_level
 from keepscore.errors import DomainError, DtypeError, KeepscoreWarning
 from keepscore.inference import invariants
 from keepscore.inference.draws import as_arviz, chain_quality
+from keepscore.inference.exact_work import ExactWork
 from keepscore.inference.maximise import maximum_of
 from keepscore.inference.nuts import LARGEST_DEPTH, Density, Settings, sample
-from keepscore.likelihood import Likelihood, require_likelihood
+from keepscore.inference.refine import refine_with, require_together
+from keepscore.inference.reweight import LARGEST_K, Weighted, weigh
+from keepscore.inference.statistic import drop
+from keepscore.likelihood import Likelihood, Maximum, require_likelihood
 from keepscore.space import Region
 
 LARGEST_RHAT = 1.01
 SMALLEST_ESS = 400
+MODES_LEVEL = 0.9999  # maxima outside the set at this level hold no posterior worth a chain
 MOST_CUT = 0.01  # share of trajectories that reached their largest length
+
+
+@dataclass(frozen=True)
+class _Asked:
+    """What the caller asked for."""
+
+    prior: Density | None
+    seed: int
+    chains: int
+    settings: Settings
+    region: Region
+
+
+@dataclass(frozen=True)
+class _Sampled:
+    """Draws theta (c, n, d) of the sampler, its statistics, how many maxima chains began at."""
+
+    theta: Floats
+    stats: dict[str, np.ndarray]
+    modes: int
 
 
 def posterior(
@@ -35,12 +70,49 @@ def posterior(
     warmup: int = 500,
     region: Region = "base",
     target_acceptance: float = 0.85,
+    exact: Likelihood | None = None,
+    exact_draws: int = 1000,
+    jobs: int = 1,
+    path: str | os.PathLike[str] | None = None,
 ) -> Any:
     """Draws from the posterior of one group, as an ArviZ object (InferenceData or DataTree).
 
-    `prior` is the log density of the working parameters theta (d,), up to a constant, written in
-    JAX; None is uniform on the box. The object holds each parameter raw and working, the group's
-    log-likelihood at every draw, and sampler statistics. Poor mixing is warned about, loudly.
+    Args:
+        like: A likelihood of one group: exact, of a surrogate, or refined.
+        prior: Log density of the working parameters theta (d,), up to a constant, written in JAX;
+            None is uniform on the box.
+        seed: Seed of everything random.
+        draws: Draws per chain after warm-up.
+        chains: Chains.
+        warmup: Steps per chain to tune the sampler.
+        region: Box of theta.
+        target_acceptance: Acceptance rate the step size is tuned for.
+        exact: The exact likelihood of the same data, `model.given(xs)`: the draws of `like` are
+            reweighted to its posterior, and k-hat shows whether that could be done.
+        exact_draws: How many draws, spread evenly over the chains, are evaluated exactly; the
+            result holds so many.
+        jobs: Worker processes for exact evaluations.
+        path: Folder in which exact evaluations are kept, to go on after an interruption.
+
+    Returns:
+        An object with each parameter raw and working, the group's log-likelihood at every draw, and
+        sampler statistics. Attributes of its posterior say what it stands on (`basis`), R-hat,
+        effective size, divergences and, with `exact`, `pareto_k`. Poor mixing and weights that
+        cannot be trusted are warned about, loudly.
+
+    Raises:
+        DomainError: The likelihood has several groups, or the prior is not finite on the box.
+        MismatchError: `exact` is of other data.
+        NonFiniteError: The exact log-likelihood is not a number at a draw.
+
+    Example:
+        >>> import numpy as np
+        >>> import keepscore as ks
+        >>> model = ks.models.SIS()
+        >>> xs = model.simulate(np.tile(model.space.grid(3)[4], (5, 1)), np.random.default_rng(0))
+        >>> result = ks.posterior(model.given(xs), draws=200, warmup=200)  # doctest: +SKIP
+        >>> result.posterior.attrs["basis"]  # doctest: +SKIP
+        'exact'
     """
     require_likelihood(like)
     if like.group_count != 1:
@@ -58,12 +130,119 @@ def posterior(
     chains, warmup = require_count(chains, "chains"), require_count(warmup, "warmup", 20)
     seed = require_count(seed, "seed", minimum=0)
     target_acceptance = require_level(target_acceptance, "target_acceptance")
-    found = maximum_of(like, region)
-    group = np.zeros(chains, dtype=np.int64)
-    settings = Settings(draws, warmup, target_acceptance)
-    theta, stats = sample(like, prior, found, group, seed, settings)
-    invariants.require_estimate(theta, *like.space.box(region), "posterior")
-    return _to_arviz(like, theta, stats, seed, "uniform on the box" if prior is None else "given")
+    asked = _Asked(prior, seed, chains, Settings(draws, warmup, target_acceptance), region)
+    if exact is None:
+        sampled = _sample(like, asked)
+        value = _values(like, sampled.theta)
+        return _to_arviz(like, sampled, sampled.theta, sampled.stats, value, asked, like.basis, {})
+    require_together(like, exact)
+    exact_draws = require_count(exact_draws, "exact_draws", minimum=2 * chains)
+    with ExactWork(exact, jobs, path) as work:
+        return _reweighted(like, work, exact_draws, asked)
+
+
+def _sample(like: Likelihood, asked: _Asked) -> _Sampled:
+    found = maximum_of(like, asked.region)
+    group = np.zeros(asked.chains, dtype=np.int64)
+    starts, modes = _starts(like, found, asked.chains)
+    theta, stats = sample(like, asked.prior, found, group, asked.seed, asked.settings, starts)
+    invariants.require_estimate(theta, *like.space.box(asked.region), "posterior")
+    return _Sampled(theta, stats, modes)
+
+
+def _starts(like: Likelihood, found: Maximum, chains: int) -> tuple[Maximum | None, int]:
+    """A place per chain around which it begins, if the search met several maxima that count."""
+    if found.modes is None or chains == 1:
+        return None, 1
+    low, high = like.space.box(found.region)
+    modes = found.modes.distinct(0, high - low)
+    reach = drop(found.value[0], modes.value) <= chi2.ppf(MODES_LEVEL, like.space.d)
+    rows = np.flatnonzero(reach)
+    if len(rows) < 2:
+        return None, 1
+    of_chain = rows[np.arange(chains) % len(rows)]
+    return (
+        Maximum(
+            modes.theta[of_chain],
+            modes.value[of_chain],
+            modes.curvature[of_chain],
+            np.ones(chains, dtype=bool),
+            0,
+            found.region,
+        ),
+        len(rows),
+    )
+
+
+def _reweighted(like: Likelihood, work: ExactWork, exact_draws: int, asked: _Asked) -> Any:
+    """Sample, weigh, and where weights fail refine, then take the draws as proposals."""
+    said = []
+    sampled = _sample(like, asked)
+    weighted = weigh(like, work, sampled.theta, exact_draws)
+    first = weighted.k_hat
+    if first > LARGEST_K and like.refinement is None:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", KeepscoreWarning)  # k-hat tells whether it was enough
+            like = refine_with(like, work, region=asked.region, seed=asked.seed)
+        sampled = _sample(like, asked)
+        weighted = weigh(like, work, sampled.theta, exact_draws)
+        said.append(f"the likelihood was {like.basis}; then k-hat was {weighted.k_hat:.2f}")
+    rng = np.random.default_rng([asked.seed, 0x9515])
+    trusted = weighted.k_hat <= LARGEST_K
+    if trusted:
+        index, moved = weighted.resampled(rng), 1.0
+        how, size = "importance weights", f"{weighted.effective:.0f} effective"
+    else:
+        index, moved = weighted.chained(rng)
+        how, size = "delayed acceptance", f"{moved:.0%} of proposals accepted"
+        said.append(f"the draws became proposals of a chain, {moved:.0%} of which it accepted")
+    n = len(work.computed().value)
+    basis = (
+        f"exact by {how}: k-hat {weighted.k_hat:.2f}, {size} of {weighted.weight.size} draws, "
+        f"{n} exact evaluations, on {like.basis}"
+    )
+    if said:
+        warnings.warn(
+            f"Importance weights of these draws are not to be trusted (k-hat {first:.2f}, above "
+            f"{LARGEST_K}): {'; '.join(said)}."
+            + ("" if trusted else " Check that both likelihoods are of the same model."),
+            KeepscoreWarning,
+            stacklevel=4,
+        )
+    extra = {
+        "pareto_k": weighted.k_hat,
+        "first_pareto_k": first,
+        "exact_evaluations": n,
+        "effective_weights": weighted.effective,
+        "accepted": moved,
+    }
+    return _picked(like, sampled, weighted, index, asked, basis, extra)
+
+
+def _picked(
+    like: Likelihood,
+    sampled: _Sampled,
+    weighted: Weighted,
+    index: np.ndarray,
+    asked: _Asked,
+    basis: str,
+    extra: dict[str, Any],
+) -> Any:
+    """The result made of the draws numbered `index` among the weighted ones."""
+    shape, d = weighted.place.shape, like.space.d
+    theta = weighted.theta.reshape(-1, d)[index].reshape(*shape, d)
+    value = weighted.exact.ravel()[index].reshape(shape)
+    chain = np.repeat(np.arange(shape[0]), shape[1])[index]
+    place = weighted.place.ravel()[index]
+    stats = {name: array[chain, place].reshape(shape) for name, array in sampled.stats.items()}
+    return _to_arviz(like, sampled, theta, stats, value, asked, basis, extra)
+
+
+def _values(like: Likelihood, theta: Floats) -> Floats:
+    """Log-likelihoods (c, n) at draws theta (c, n, d)."""
+    flat = theta.reshape(-1, like.space.d)
+    value = like.pairs(flat, np.zeros(len(flat), dtype=np.int64))
+    return np.asarray(value, dtype=np.float64).reshape(theta.shape[:2])
 
 
 def _require_log_density(prior: Callable[..., Any], d: int) -> None:
@@ -81,40 +260,61 @@ def _require_log_density(prior: Callable[..., Any], d: int) -> None:
 
 
 def _to_arviz(
-    like: Likelihood, theta: Floats, stats: dict[str, np.ndarray], seed: int, prior: str
+    like: Likelihood,
+    sampled: _Sampled,
+    theta: Floats,
+    stats: dict[str, np.ndarray],
+    value: Floats,
+    asked: _Asked,
+    basis: str,
+    extra: dict[str, Any],
 ) -> Any:
-    space, raw = like.space, like.space.to_raw(theta)
-    draws = {p.name: raw[..., k] for k, p in enumerate(space.parameters)}
-    draws |= {p.working_name: theta[..., k] for k, p in enumerate(space.parameters)}
-    flat = theta.reshape(-1, space.d)
-    value = like.pairs(flat, np.zeros(len(flat), dtype=np.int64)).reshape(theta.shape[:2])
-    groups = {
-        "posterior": draws,
-        "sample_stats": stats,
-        "log_likelihood": {"group": np.asarray(value, dtype=float)},
-    }
-    result = as_arviz(groups)
-    found = chain_quality(result, space.working_names).values()
+    """Draws theta (c, m, d) as an ArviZ object; `sampled` is judged, as the sampler gave it."""
+    result = as_arviz(
+        {
+            "posterior": _named(like, theta),
+            "sample_stats": stats,
+            "log_likelihood": {"group": value},
+        }
+    )
+    whole = (
+        result if theta is sampled.theta else as_arviz({"posterior": _named(like, sampled.theta)})
+    )
+    found = chain_quality(whole, like.space.working_names).values()
     worst, fewest = max(w.rhat for w in found), min(w.ess for w in found)
-    diverging = int(stats["diverging"].sum())
-    cut = float((stats["tree_depth"] >= LARGEST_DEPTH).mean())
+    diverging = int(sampled.stats["diverging"].sum())
+    cut = float((sampled.stats["tree_depth"] >= LARGEST_DEPTH).mean())
     result.posterior.attrs.update(
         inference_library="blackjax",
         likelihood=like.kind,
-        prior=prior,
-        seed=seed,
+        basis=basis,
+        prior="uniform on the box" if asked.prior is None else "given",
+        seed=asked.seed,
         largest_rhat=worst,
         smallest_ess=fewest,
         divergences=diverging,
+        maxima=sampled.modes,
+        **extra,
     )
-    _warn_poor_mixing(worst if theta.shape[0] > 1 else 1.0, fewest, diverging, cut)
+    _warn_poor_mixing(worst if theta.shape[0] > 1 else 1.0, fewest, diverging, cut, sampled.modes)
     return result
 
 
-def _warn_poor_mixing(rhat: float, ess: float, diverging: int, cut: float) -> None:
+def _named(like: Likelihood, theta: Floats) -> dict[str, Floats]:
+    raw, parameters = like.space.to_raw(theta), like.space.parameters
+    draws = {p.name: raw[..., k] for k, p in enumerate(parameters)}
+    return draws | {p.working_name: theta[..., k] for k, p in enumerate(parameters)}
+
+
+def _warn_poor_mixing(rhat: float, ess: float, diverging: int, cut: float, modes: int) -> None:
     faults = []
     if not rhat <= LARGEST_RHAT:
         faults.append(f"R-hat is {rhat:.3f} (above {LARGEST_RHAT})")
+        if modes > 1:
+            faults.append(
+                f"chains began at {modes} separate maxima and do not move freely between them, so "
+                "how many draws are around each is not its probability"
+            )
     if not ess >= SMALLEST_ESS:
         faults.append(f"the effective sample size is {ess:.0f} (below {SMALLEST_ESS})")
     if diverging:

@@ -18,8 +18,12 @@ The estimated error is the root mean square, over the cloud, of the predicted st
 times the root mean square of all z so far (never less than one). A group is done when that is below
 the tolerance and new points have confirmed it, or when its evaluations are spent.
 
-Nothing is extrapolated: outside the cloud's ellipsoid D is held at its value on the boundary, in
-the direction of theta, and `Refinement.contains` says where that is.
+Nothing is claimed outside the cloud's ellipsoid, and `Refinement.contains` says where that is.
+There D is held at its value on the boundary, in the direction of theta; where D falls outward at
+the boundary it goes on falling at that rate, so that a surrogate which rises beyond the region,
+where the exact likelihood does not, leads nobody away:
+
+    D(theta) = D(h) + min(0, dD/dr(h)) (r - R),    h on the boundary, r = |factor' (theta - centre)|
 """
 
 from __future__ import annotations
@@ -42,20 +46,30 @@ from keepscore.errors import (
 )
 from keepscore.inference.bfgs import make_positive
 from keepscore.inference.exact_work import ExactWork
-from keepscore.inference.maximise import climb_again, maximum_of
+from keepscore.inference.maximise import climb_again, maximise, maximum_of
 from keepscore.inference.mle import observed_information
 from keepscore.inference.statistic import drop
-from keepscore.likelihood import Integers, Likelihood, Maximum, Traced, require_likelihood
+from keepscore.likelihood import (
+    Integers,
+    Likelihood,
+    LikelihoodSource,
+    Maximum,
+    Traced,
+    require_likelihood,
+)
 from keepscore.numerics import kriging
 from keepscore.numerics.kriging import Kriging, powers_up_to
 from keepscore.numerics.space_filling import fill_ball
-from keepscore.space import Region
+from keepscore.space import Region, Space
 
+EVALUATIONS, TOLERANCE, LEVEL = 40, 0.01, 0.99
 CLOUD = 192  # candidates per group and round
 REACH = 1.25  # of the radius of the set at `level`, for sets that are not quite ellipsoids
 ROUNDS = 6
 CONFIRMED = 3  # exact points that must have tested the interpolation before a group is done
 PRIOR_TESTS = 2.0  # z = 1 counted as often in the mean of z^2
+RATE_STEP = 1e-4  # of the radius, for the second derivative of D along a ray
+SECOND = 2.0  # of the set's Lambda: other maxima up to there are asked about
 GROUPS_AT_ONCE = 256
 MOST_TERMS = 300  # of a polynomial for samplers
 
@@ -118,9 +132,9 @@ class Refinement:
 def refine(
     like: Likelihood,
     exact: Likelihood,
-    evaluations: int = 40,
-    tolerance: float = 0.01,
-    level: float = 0.99,
+    evaluations: int = EVALUATIONS,
+    tolerance: float = TOLERANCE,
+    level: float = LEVEL,
     region: Region = "base",
     seed: int = 0,
     jobs: int = 1,
@@ -172,16 +186,57 @@ def refine(
         >>> bool(abs(ks.mle(refined).estimate[0] - ks.mle(exact).estimate[0]) < 0.01)
         True
     """
-    _require_together(like, exact)
+    require_together(like, exact)
     evaluations = require_count(evaluations, "evaluations", minimum=like.space.d + 3)
     level = require_level(level)
     if not (np.isfinite(tolerance) and tolerance > 0):
         raise DomainError(f"tolerance must be positive; got {tolerance!r}.")
-    goal = _Goal(evaluations, float(tolerance), level, region, seed)
-    chunks = np.array_split(np.arange(like.group_count), -(-like.group_count // GROUPS_AT_ONCE))
     total = evaluations * like.group_count  # at most
     with ExactWork(exact, jobs, path, progress, total) as work:
-        correction = _joined([_Rounds(like[c], work, c, goal).run() for c in chunks])
+        return refine_with(like, work, evaluations, tolerance, level, region, seed)
+
+
+@dataclass(frozen=True)
+class RefinedSource:
+    """A surrogate and its model as one source: `given(xs)` is the refined likelihood, so that tests
+    which take a surrogate (`ks.etest`, `ks.local_coverage`) take a refined one too."""
+
+    surrogate: LikelihoodSource
+    model: LikelihoodSource
+    evaluations: int = EVALUATIONS
+    tolerance: float = TOLERANCE
+    jobs: int = 1
+    path: str | os.PathLike[str] | None = None
+
+    @property
+    def space(self) -> Space:
+        return self.model.space
+
+    def given(self, xs: Any) -> Likelihood:
+        """`refine` of both likelihoods of these observations."""
+        return refine(
+            self.surrogate.given(xs),
+            self.model.given(xs),
+            self.evaluations,
+            self.tolerance,
+            jobs=self.jobs,
+            path=self.path,
+        )
+
+
+def refine_with(
+    like: Likelihood,
+    work: ExactWork,
+    evaluations: int = EVALUATIONS,
+    tolerance: float = TOLERANCE,
+    level: float = LEVEL,
+    region: Region = "base",
+    seed: int = 0,
+) -> Likelihood:
+    """`refine`, by exact work that somebody else has begun."""
+    goal = _Goal(evaluations, float(tolerance), level, region, seed)
+    chunks = np.array_split(np.arange(like.group_count), -(-like.group_count // GROUPS_AT_ONCE))
+    correction = _joined([_Rounds(like[c], work, c, goal).run() for c in chunks])
     if not correction.record.reached.all():
         short = int((~correction.record.reached).sum())
         warnings.warn(
@@ -190,17 +245,82 @@ def refine(
             f"{correction.record.error.max():.2g}. Allow more evaluations, or check that both "
             "likelihoods are of the same model.",
             KeepscoreWarning,
-            stacklevel=2,
+            stacklevel=3,
         )
     refined = _corrected(like, correction)
     more = None if like.traceable is None else correction.traced_data()
-    if like.traceable is None or more is None:
+    if like.traceable is not None and more is not None:
+        ours = like.traceable
+        traced = Traced(TracedSum(ours.function), (ours.data, more))
+        refined = replace(refined, traceable=traced)
+    return _with_maximum(refined, correction, work, region)
+
+
+def _with_maximum(
+    refined: Likelihood, correction: Correction, work: ExactWork, region: Region
+) -> Likelihood:
+    """The refined likelihood, knowing its maximum.
+
+    Outside the region that was refined a poor surrogate may still rise, or have another maximum.
+    One exact value at the highest such place decides: a real second maximum is said, and its group
+    has not reached the tolerance; else the maximum is the one inside.
+    """
+    record, everyone = correction.record, np.arange(refined.group_count)
+    found = maximise(refined, region)
+    rows, place, ours = _outside(found, record)
+    if len(rows) == 0:
+        refined.remember(found)
         return refined
-    ours = like.traceable
-    return replace(refined, traceable=Traced(TracedSum(ours.function), (ours.data, more)))
+    lost = np.flatnonzero(~record.contains(found.theta, everyone))
+    centre = record.centre[lost]
+    inside = climb_again(refined, found, lost, centre, refined.pairs(centre, lost))
+    there = work(place, rows)[0]
+    real = there > inside.value[rows] + 3 * record.error[rows]
+    evaluations, error = record.evaluations.copy(), record.error.copy()
+    reached = record.reached.copy()
+    evaluations[rows] += 1
+    second = rows[real]
+    error[second] = np.maximum(error[second], np.abs(there - ours)[real])
+    reached[second] = False
+    if len(second):
+        warnings.warn(
+            f"In {len(second)} of {refined.group_count} group(s) the exact likelihood has a higher "
+            "place outside the region that was refined (`refinement.contains`): there is a second "
+            "maximum, and answers there stand on the surrogate. Use the exact likelihood for them.",
+            KeepscoreWarning,
+            stacklevel=4,
+        )
+    keep = np.ones(len(everyone), dtype=bool)
+    keep[np.setdiff1d(lost, second)] = False
+    best = Maximum(
+        np.where(keep[:, None], found.theta, inside.theta),
+        np.where(keep, found.value, inside.value),
+        np.where(keep[:, None, None], found.curvature, inside.curvature),
+        np.where(keep, found.converged, inside.converged),
+        found.evaluations + inside.evaluations,
+        region,
+    )
+    told = replace(record, evaluations=evaluations, error=error, reached=reached)
+    refined = replace(refined, refinement=told)
+    refined.remember(best)
+    return refined
 
 
-def _require_together(like: Likelihood, exact: Likelihood) -> None:
+def _outside(found: Maximum, record: Refinement) -> tuple[Integers, Floats, Floats]:
+    """Groups (k,) whose search met a maximum outside their refined region that might count, the
+    highest of these, theta (k, d), and its refined value (k,)."""
+    modes = found.modes
+    if modes is None:
+        return np.zeros(0, dtype=np.int64), found.theta[:0], found.value[:0]
+    reach = SECOND * stats.chi2.ppf(record.level, found.theta.shape[1])
+    near = drop(found.value[modes.group], modes.value) <= reach
+    some = np.flatnonzero(near & ~record.contains(modes.theta, modes.group))
+    some = some[np.lexsort((-modes.value[some], modes.group[some]))]
+    rows, first = np.unique(modes.group[some], return_index=True)
+    return rows, modes.theta[some[first]], modes.value[some[first]]
+
+
+def require_together(like: Likelihood, exact: Likelihood) -> None:
     """Two likelihoods of the same groups in the same space, or an error."""
     require_likelihood(like)
     require_likelihood(exact)
@@ -231,26 +351,39 @@ class Correction:
 
     def at(self, theta: Floats, group: Integers) -> tuple[Floats, Floats]:
         """D (m,) and its gradient (m, d) at theta (m, d) of the groups (m,)."""
-        held, pull = self._held(theta, group)
-        a = self.a[group]
-        u = np.einsum("mji,mj->mi", a, held - self.origin[group])
-        value, along = self.kriging.at(u, group)
-        slope = np.einsum("mij,mj->mi", a, along)
-        return value, np.einsum("mij,mi->mj", pull, slope)
-
-    def _held(self, theta: Floats, group: Integers) -> tuple[Floats, Floats]:
-        """theta moved to the ellipsoid where it lies outside, and d held / d theta (m, d, d)."""
         record, d = self.record, theta.shape[1]
         factor, offset = record.factor[group], theta - record.centre[group]
         s = np.einsum("mji,mj->mi", factor, offset)
-        length = np.sqrt((s**2).sum(axis=1))
-        share = np.minimum(1.0, record.radius / np.maximum(length, 1e-300))
+        r = np.sqrt((s**2).sum(axis=1))
+        share = np.minimum(1.0, record.radius / np.maximum(r, 1e-300))
         held = record.centre[group] + share[:, None] * offset
-        # Outside, held = centre + R offset / |s|: what moves along the offset changes nothing.
-        direction = np.einsum("mij,mj->mi", factor, s) / np.maximum(length**2, 1e-300)[:, None]
-        along = offset[:, :, None] * direction[:, None, :]
-        along = np.where((share < 1)[:, None, None], along, 0.0)
-        return held, share[:, None, None] * (np.eye(d) - along)
+        # Outside, h = centre + R offset / r: what moves along the offset changes nothing.
+        rise = np.einsum("mij,mj->mi", factor, s) / np.maximum(r, 1e-300)[:, None]  # dr / dtheta
+        along = offset[:, :, None] * (rise / np.maximum(r, 1e-300)[:, None])[:, None, :]
+        outside = share < 1
+        pull = share[:, None, None] * (np.eye(d) - np.where(outside[:, None, None], along, 0.0))
+        value, slope = self._interpolated(held, group)
+        gradient = np.einsum("mij,mi->mj", pull, slope)
+        way = offset / np.maximum(r, 1e-300)[:, None]  # dh / dr
+        rate = (slope * way).sum(axis=1)
+        i = np.flatnonzero(outside & (rate < 0))
+        if len(i):
+            beyond = r[i] - record.radius
+            value[i] += rate[i] * beyond
+            # d rate / dtheta = pull' (Hessian way + slope / R)
+            step = RATE_STEP * record.radius * way[i]
+            ends = [self._interpolated(held[i] + sign * step, group[i])[1] for sign in (1.0, -1.0)]
+            bend = (ends[0] - ends[1]) / (2 * RATE_STEP * record.radius) + slope[i] / record.radius
+            turned = np.einsum("mij,mi->mj", pull[i], bend)
+            gradient[i] += beyond[:, None] * turned + rate[i, None] * rise[i]
+        return value, gradient
+
+    def _interpolated(self, theta: Floats, group: Integers) -> tuple[Floats, Floats]:
+        """The interpolant itself, and its gradient in theta."""
+        a = self.a[group]
+        u = np.einsum("mji,mj->mi", a, theta - self.origin[group])
+        value, along = self.kriging.at(u, group)
+        return value, np.einsum("mij,mj->mi", a, along)
 
     def traced_data(self) -> tuple[Any, ...] | None:
         """What `TracedSum` needs of D; None if no polynomial comes near enough.
@@ -291,8 +424,8 @@ class Correction:
 
 @dataclass(frozen=True)
 class TracedSum:
-    """A traced log-likelihood plus D, a polynomial within the ellipsoid and constant along rays
-    outside: (data, (centre, factor, beta, powers)), theta (d,), group -> scalar."""
+    """A traced log-likelihood plus D, a polynomial within the ellipsoid, outside constant or
+    falling along rays: (data, (centre, factor, beta, powers)), theta (d,), group -> scalar."""
 
     function: Callable[[Any, Any, Any], Any]
 
@@ -304,8 +437,11 @@ class TracedSum:
         s = (factor * (theta - centre)[:, None]).sum(axis=0)
         square = (s**2).sum()
         far = square > 1
-        s = s * jnp.where(far, 1 / jnp.sqrt(jnp.where(far, square, 1.0)), 1.0)
-        return self.function(ours, theta, group) + (beta * jnp.prod(s**powers, axis=1)).sum()
+        r = jnp.sqrt(jnp.where(far, square, 1.0))
+        terms = beta * jnp.prod((s / r) ** powers, axis=1)
+        # Of a monomial of degree k, k times itself is the derivative in r where r = 1.
+        rate = jnp.minimum(0.0, (terms * powers.sum(axis=1)).sum())
+        return self.function(ours, theta, group) + terms.sum() + rate * (r - 1)
 
 
 def _corrected(like: Likelihood, correction: Correction) -> Likelihood:
