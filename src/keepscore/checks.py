@@ -203,8 +203,10 @@ def require_level(level: float, name: str = "level") -> float:
 def as_counts(counts: int | Sequence[int], length: int, name: str, minimum: int = 1) -> list[int]:
     """One whole number for all of `length` axes, or one per axis, as Python ints."""
     array = isinstance(counts, np.ndarray)
-    if isinstance(counts, (str, bytes)) or not hasattr(counts, "__len__") or (
-        array and np.shape(counts) == ()
+    if (
+        isinstance(counts, (str, bytes))
+        or not hasattr(counts, "__len__")
+        or (array and np.shape(counts) == ())
     ):
         return [require_count(counts, name, minimum)] * length  # type: ignore[arg-type]
     try:

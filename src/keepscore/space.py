@@ -116,7 +116,9 @@ class Space:
         if fixed is not None and not isinstance(fixed, Mapping):
             raise DtypeError(f"fixed must be a dictionary of numbers by name; got {fixed!r:.80}.")
         margin = default_margin(len(parameters))
-        filled = (replace(p, train_margin=margin) if p.train_margin is None else p for p in parameters)
+        filled = (
+            replace(p, train_margin=margin) if p.train_margin is None else p for p in parameters
+        )
         object.__setattr__(self, "parameters", tuple(filled))
         values = {k: as_number(v, f"fixed value of {k!r}") for k, v in dict(fixed or {}).items()}
         object.__setattr__(self, "fixed", values)

@@ -32,6 +32,7 @@ from keepscore.errors import (
     DomainError,
     DtypeError,
     FormatError,
+    KeepscoreError,
     MissingError,
     ShapeError,
     unknown_name,
