@@ -291,7 +291,10 @@ def test_more_shards_than_a_manifest_can_list_are_refused(tmp_path, monkeypatch)
     assert plan.shards == MOST_SHARDS
     files = dict.fromkeys(plan.arrays(), (2**40, "a" * 64))
     record = store.ShardRecord(MOST_SHARDS - 1, 8192, (), files).to_dict(plan)
-    assert len(sealed_bytes(Path("f.json"), "f", 1, {"a": [record] * 100})) / 100 * MOST_SHARDS < 64 << 20
+    assert (
+        len(sealed_bytes(Path("f.json"), "f", 1, {"a": [record] * 100})) / 100 * MOST_SHARDS
+        < 64 << 20
+    )
 
 
 def reseal(path, kind, change):
