@@ -5,6 +5,7 @@ Under the tests only, jaxtyping and beartype check the shapes that internal sign
 
 import os
 import signal
+from importlib.metadata import version
 
 for variable in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"):
     os.environ.setdefault(variable, "1")
@@ -17,8 +18,10 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 
 from jaxtyping import install_import_hook  # noqa: E402
 
-_hook = install_import_hook(
-    ["keepscore.numerics", "keepscore.networks", "keepscore.losses"], "beartype.beartype"
-)
+# What jaxtyping before 0.3.11 wraps, Numba cannot keep on disk.
+if tuple(map(int, version("jaxtyping").split(".")[:3])) >= (0, 3, 11):
+    _hook = install_import_hook(
+        ["keepscore.numerics", "keepscore.networks", "keepscore.losses"], "beartype.beartype"
+    )
 
 from browsing import browser  # noqa: E402, F401

@@ -39,7 +39,7 @@ def test_the_chosen_cells_look_random():
     correlation of position and cell. False alarm 1e-6; the identity permutation fails."""
 
     def p_values(order):
-        observed = np.bincount(order[:2000] // 64, minlength=64)
+        observed = np.bincount(order[:2000].astype(np.int64) // 64, minlength=64)
         # Without replacement, counts are hypergeometric: variance smaller by (M - n) / (M - 1).
         chi2 = ((observed - 31.25) ** 2 / 31.25).sum() / ((4096 - 2000) / 4095)
         rank = stats.spearmanr(np.arange(4096), order).pvalue

@@ -142,3 +142,58 @@ def test_empty_batches():
     assert model.simulate(theta, np.random.default_rng(0)).shape == (0, 3)
     assert model.log_prob(theta, x).shape == (0,)
     assert model.score(theta, x).shape == (0, 2)
+
+
+def test_functions_of_one_data_set():
+    """vectorized=False: the same model from functions of one theta and one x, in JAX and NumPy."""
+    import jax.numpy as jnp
+
+    space = ks.Space([ks.Parameter("a", -1, 1, "identity"), ks.Parameter("b", -1, 1, "log")])
+
+    def simulate(theta, rng):
+        assert theta.shape == (2,)
+        return theta[0] + np.exp(theta[1]) * rng.standard_normal(3)
+
+    def in_jax(theta, x):
+        return -0.5 * (((x - theta[0]) / jnp.exp(theta[1])) ** 2).sum() - 3 * theta[1]
+
+    def in_numpy(theta, x):
+        return float(-0.5 * (((x - theta[0]) / np.exp(theta[1])) ** 2).sum() - 3 * theta[1])
+
+    def score(theta, x):
+        z = (x - theta[0]) / np.exp(theta[1])
+        return np.array([z.sum() / np.exp(theta[1]), float((z**2).sum()) - 3])
+
+    build = ks.models.from_functions
+    one = build(space, (3,), simulate=simulate, log_prob=in_jax, vectorized=False)
+    two = build(space, (3,), simulate=simulate, log_prob=in_numpy, score=score, vectorized=False)
+    rng = np.random.default_rng(0)
+    theta = space.uniform(6, rng)
+    x = one.simulate(theta, rng)
+    assert one.log_prob(theta, x) == pytest.approx(two.log_prob(theta, x), rel=1e-12)
+    assert one.score(theta, x) == pytest.approx(two.score(theta, x), rel=1e-12)
+    for model in (one, two):
+        assert ks.check_model(model, draws=100, show=False).passed
+    assert one.settings()["code"] != two.settings()["code"]
+
+    def ragged(theta, rng):
+        return np.zeros(2 + int(theta[0] > 0))
+
+    with pytest.raises(ks.errors.ShapeError):
+        build(space, (3,), simulate=ragged, vectorized=False).simulate([[-1, 0], [1, 0]], rng)
+
+
+def test_joint_scores_of_one_data_set():
+    space = ks.Space([ks.Parameter("a", -1, 1, "identity")])
+
+    def both(theta, rng):
+        z = theta + rng.standard_normal(1)
+        return z + rng.standard_normal(3), z - theta
+
+    model = ks.models.from_functions(
+        space, (3,), simulate=lambda t, rng: both(t, rng)[0], simulate_with_joint_score=both,
+        vectorized=False,
+    )  # fmt: skip
+    x, score = model.simulate_with_score([[0.0], [0.5]], np.random.default_rng(0))
+    assert (x.shape, score.shape) == ((2, 3), (2, 1))
+    assert ks.check_model(model, draws=400, show=False).passed

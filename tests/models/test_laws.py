@@ -6,7 +6,9 @@ its negative controls, each of a size a user could make by mistake.
 
 import json
 
+import benchmark_models
 import faults
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from toys import GaussianToy
@@ -127,7 +129,8 @@ def simulator_only(**more):
     return ks.models.from_functions(TOY.space, TOY.x_shape, simulate=TOY.simulate, **more)
 
 
-EXPECTATIONS = ("E[score] = 0", "E[p(x|t1)/p(x|t0)] = 1", "Cov[score] = -E[Hessian]")
+RATIO = "E0[p1/(p0+p1)] = E1[p0/(p0+p1)]"
+EXPECTATIONS = ("E[score] = 0", RATIO, "Cov[score] = -E[Hessian]")
 SCORES = ("score = central differences", "score = autodiff")
 
 
@@ -182,3 +185,99 @@ def test_skewness_correction_keeps_the_false_alarm_rate():
     plain = draws.mean(1) / (draws.std(1, ddof=1) / 10)
     assert (corrected < -limit).sum() <= 20
     assert (plain < -limit).sum() > 35
+
+
+def test_a_sharp_likelihood_is_not_convicted():
+    """SLCP: standard deviations of theta^2, singular in the middle of the box."""
+    report = ks.check_model(benchmark_models.slcp(), draws=1000, show=False)
+    assert report.passed, str(report)
+    assert not report.not_checked
+    assert "structure: iid" in report.held
+    assert "symmetries" in report.held
+
+
+def test_a_support_that_moves_is_not_convicted_and_is_said():
+    """Two moons: at draws=4000 the mean of the score is not zero, and need not be."""
+    report = ks.check_model(benchmark_models.two_moons(), draws=4000, show=False)
+    assert report.passed, str(report)
+    assert report.not_checked == ("E[score] = 0", "Cov[score] = -E[Hessian]")
+    assert "support" in str(report)
+    assert RATIO in report.held
+
+
+def off_by(theta, x, log_prob, k, amount):
+    return log_prob(theta + amount * jnp.eye(theta.shape[1])[k], x)
+
+
+HARD_FAULTS = {
+    "SLCP, t1 off by .3": lambda: benchmark_models.slcp(
+        lambda t, x: off_by(t, x, benchmark_models.slcp_log_prob, 0, 0.3)
+    ),
+    "SLCP, no log-determinant": lambda: benchmark_models.slcp(
+        lambda t, x: (
+            benchmark_models.slcp_log_prob(t, x)
+            + 8 * (jnp.log(jnp.abs(t[:, 2])) + jnp.log(jnp.abs(t[:, 3])))
+        )
+    ),
+    "SLCP, simulator with t3 for t3^2": lambda: benchmark_models.slcp(
+        simulate=lambda t, rng: benchmark_models.simulate_slcp(
+            np.column_stack([t[:, :2], np.sqrt(np.abs(t[:, 2])), t[:, 3:]]), rng
+        )
+    ),
+    "two moons, tilted density": lambda: benchmark_models.two_moons(
+        lambda t, x: benchmark_models.moons_log_prob(t, x) + 2 * t[:, 0] * x[:, 1]
+    ),
+    "two moons, x beyond the support": lambda: benchmark_models.two_moons(
+        simulate=lambda t, rng: benchmark_models.simulate_moons(t, rng) - np.array([0.1, 0.0])
+    ),
+}
+
+
+@pytest.mark.parametrize("fault", HARD_FAULTS)
+def test_faults_of_hard_models_are_convicted(fault):
+    report = ks.check_model(HARD_FAULTS[fault](), draws=1000, show=False)
+    assert not report.passed, str(report)
+
+
+def test_wrong_signs_and_spaces_of_symmetries_are_convicted():
+    wrong = benchmark_models.flipped("-t1", -1, 1, 1, 1, 1)
+    report = ks.check_model(benchmark_models.slcp(declares=[wrong]), draws=50, show=False)
+    assert report.broken == ("symmetry: -t1",)
+    # Right for the likelihood, but T leaves a box that is not even around zero.
+    parameters = list(benchmark_models.slcp_space().parameters)
+    parameters[2] = ks.Parameter("t3", 0.5, 3, "identity")
+    model = ks.models.from_functions(
+        ks.Space(parameters), (4, 2), simulate=benchmark_models.simulate_slcp,
+        log_prob=benchmark_models.slcp_log_prob,
+        declares=[benchmark_models.flipped("-t3", 1, 1, -1, 1, 1)],
+    )  # fmt: skip
+    report = ks.check_model(model, draws=50, show=False)
+    assert report.broken == ("symmetry: -t3",)
+    assert "space" in str(report)
+
+
+def not_iid(theta, x):  # alike rows, but neighbours count
+    return benchmark_models.slcp_log_prob(theta, x) + 0.1 * x[:, 0, 0] * x[:, 1, 0]
+
+
+def uneven_rows(theta, x):  # independent rows, but not alike
+    return benchmark_models.slcp_log_prob(theta, x) + x[:, 0, 0]
+
+
+@pytest.mark.parametrize("log_prob", [not_iid, uneven_rows])
+def test_rows_that_are_not_iid_are_convicted(log_prob):
+    report = ks.check_model(benchmark_models.slcp(log_prob, declares=["iid"]), draws=50, show=False)
+    assert "structure: iid" in report.broken
+
+
+def test_signs_of_symmetries_are_kept_in_files():
+    symmetry = benchmark_models.flipped("-t3", 1, 1, -1, 1, 1)
+    again = Symmetry.from_dict(json.loads(json.dumps(symmetry.to_dict())))
+    assert again.theta_sign == (1, 1, -1, 1, 1)
+    assert np.array_equal(again.of_theta(np.ones((1, 5))), [[1, 1, -1, 1, 1]])
+    plain = Symmetry("same", np.arange(2), (0, 1), theta_sign=(1, 1))
+    assert plain.theta_sign is None
+    assert "theta_sign" not in plain.to_dict()
+    for bad in ((1, 2), (1,), "x", (1, -1, 1)):
+        with pytest.raises(ks.KeepscoreError):
+            Symmetry("bad", np.arange(2), (0, 1), theta_sign=bad)

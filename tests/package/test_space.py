@@ -103,3 +103,15 @@ def test_refusals(space):
 def test_empty_designs(space):
     rng = np.random.default_rng(0)
     assert space.uniform(0, rng).shape == (0, 3)
+
+
+def test_the_default_margin_shrinks_with_the_number_of_parameters():
+    """From three parameters on, the same quarter of the larger box lies outside the base box."""
+    for d in (1, 2, 3, 4, 6, 10):
+        space = Space([Parameter(f"p{k}", -1, 1) for k in range(d)])
+        (low, high), (base_low, base_high) = space.box("train"), space.box()
+        outside = 1 - np.prod((base_high - base_low) / (high - low))
+        assert outside == pytest.approx(1 - 1.1 ** -min(d, 3))
+        assert space == Space.from_dict(space.to_dict())
+    named = Space([Parameter(f"p{k}", -1, 1, train_margin=0.2) for k in range(10)])
+    assert named.box("train")[1] == pytest.approx(np.full(10, 1.1))

@@ -3,6 +3,7 @@
 from keepscore.models.base import Model, Symmetry, build, describe, registered
 from keepscore.models.contact import ContactNetwork, contact_network
 from keepscore.models.from_functions import from_functions
+from keepscore.models.from_numpyro import from_numpyro
 from keepscore.models.gaussian import GaussianField
 from keepscore.models.graphs import edge_weights
 from keepscore.models.laws import LawReport, check_model
@@ -23,5 +24,6 @@ __all__ = [
     "describe",
     "edge_weights",
     "from_functions",
+    "from_numpyro",
     "registered",
 ]

@@ -34,6 +34,7 @@ from keepscore.checks import (
     as_floats,
     as_theta,
     require_count,
+    require_flag,
     require_name,
 )
 from keepscore.errors import DtypeError, KeepscoreWarning, MissingError, ShapeError, unknown_name
@@ -187,8 +188,13 @@ def from_functions(
     name: str = "custom",
     x_dtype: DTypeLike = np.float64,
     declares: Sequence[Symmetry | str] = (),
+    vectorized: bool = True,
 ) -> FunctionModel:
     """A model from plain functions of batches (see the top of this module).
+
+    With `vectorized=False` the functions are of one data set, simulate(theta (d,), rng) -> x,
+    log_prob(theta (d,), x) -> a number, score(theta (d,), x) -> (d,); JAX functions are batched by
+    `jax.vmap`, others row by row.
 
     `simulate_with_joint_score(theta, rng) -> (x, joint score)` is for likelihoods nobody can
     compute: the score of everything drawn along the simulation, whose mean given x is the score.
@@ -204,6 +210,12 @@ def from_functions(
     for key, function in functions.items():
         if not callable(function) and (function is not None or key == "simulate"):
             raise DtypeError(f"{key} must be a function; got {function!r}.")
+    if not require_flag(vectorized, "vectorized"):
+        simulate = EachSimulation(simulate)
+        if simulate_with_joint_score is not None:
+            simulate_with_joint_score = EachSimulation(simulate_with_joint_score, pair=True)
+        log_prob = None if log_prob is None else EachPair(log_prob)
+        score = None if score is None else EachPair(score)
     if not isinstance(space, Space):
         raise DtypeError(f"space must be a keepscore.Space; got {type(space).__name__}.")
     model = FunctionModel(
@@ -257,6 +269,56 @@ def _structure(declares: Any) -> str | None:
     if len(others) > 1:
         raise DtypeError(f"A model has at most one structure; got {', '.join(others)}.")
     return others[0] if others else None
+
+
+@dataclass(frozen=True)
+class EachSimulation:
+    """A simulator of one data set, row by row."""
+
+    function: Callable[..., Any]
+    pair: bool = False
+
+    @property
+    def written(self) -> Any:
+        return self.function
+
+    def __call__(self, theta: Floats, rng: np.random.Generator) -> Any:
+        found = [self.function(row, rng) for row in theta]
+        if not self.pair:
+            return _stacked(found, self.function)
+        if not all(isinstance(both, (tuple, list)) and len(both) == 2 for both in found):
+            raise ShapeError(f"{_name_of(self.function)} must return (x, joint score).")
+        x, score = zip(*found, strict=True)
+        return _stacked(x, self.function), _stacked(score, self.function)
+
+
+@dataclass(frozen=True)
+class EachPair:
+    """A function of one theta (d,) and one x, on rows of both."""
+
+    function: OfPairs
+
+    @property
+    def written(self) -> Any:
+        return self.function
+
+    def __call__(self, theta: Any, x: Any) -> Any:
+        import jax
+
+        try:
+            return jax.vmap(self.function)(theta, x)
+        except Exception:  # not written in JAX; under its tracing that is the answer
+            if isinstance(theta, jax.core.Tracer):
+                raise
+        found = [self.function(t, one) for t, one in zip(theta, x, strict=True)]
+        return _stacked(found, self.function)
+
+
+def _stacked(found: Sequence[Any], function: Any) -> NDArray[Any]:
+    shapes = {np.shape(one) for one in found}
+    if len(shapes) > 1:
+        raise ShapeError(f"{_name_of(function)} must return one shape; got {sorted(shapes)}.")
+    return np.stack([np.asarray(one) for one in found])
 
 
 @dataclass(frozen=True)
@@ -370,12 +432,15 @@ def _call(function: OfPairs, theta: Floats, x: NDArray[Any]) -> Any:
 def _written(function: Any) -> Any:
     """The function somebody wrote, behind a score that was derived from it."""
     derived = isinstance(function, (AutodiffScore, DifferenceScore))
-    return function.log_prob if derived else function
+    inner = function.log_prob if derived else function
+    return getattr(inner, "written", inner)  # what wraps a function of the user names it
 
 
 def _name_of(function: Any) -> str:
     if isinstance(function, (AutodiffScore, DifferenceScore)):
         return f"{type(function).__name__}({_name_of(function.log_prob)})"
+    if isinstance(function, (EachPair, EachSimulation)):
+        return f"{type(function).__name__}({_name_of(function.function)})"
     kind = type(function)
     module = getattr(function, "__module__", kind.__module__)
     return f"{module}:{getattr(function, '__qualname__', kind.__qualname__)}"

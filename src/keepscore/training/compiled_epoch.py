@@ -45,23 +45,26 @@ class BatchRows(NamedTuple):
 
 
 class Maps(NamedTuple):
-    """Symmetries as tables: x_index (s, size of x), sign (s,), theta_index (s, d)."""
+    """Symmetries as tables: x_index (s, size of x), sign (s,), theta_index and
+    theta_sign (s, d)."""
 
     x_index: Array
     sign: Array
     theta_index: Array
+    theta_sign: Array
 
 
 def symmetry_maps(symmetries: Sequence[Symmetry], size: int, d: int) -> Maps:
     """The identity and the declared symmetries, each once."""
     same = Symmetry("identity", np.arange(size), tuple(range(d)))
     every = [same, *symmetries]
-    keys = {(tuple(s.x_index.tolist()), tuple(s.theta_index), s.sign): s for s in every}
+    keys = {(tuple(s.x_index.tolist()), s.theta_index, s.sign, s.theta_sign): s for s in every}
     unique = list(keys.values())
     return Maps(
         jnp.asarray(np.stack([s.x_index for s in unique]).astype(np.int32)),
         jnp.asarray([s.sign for s in unique], jnp.float32),
         jnp.asarray([list(s.theta_index) for s in unique], jnp.int32),
+        jnp.asarray([s.theta_sign or (1,) * d for s in unique], jnp.float32),
     )
 
 
@@ -69,9 +72,9 @@ def transform(batch: Batch, which: Array, maps: Maps) -> Batch:
     """Apply map which[i] to sample i: p(S x | T theta) = p(x | theta); the score moves as theta."""
     flat = batch.x.reshape(len(which), -1)
     moved = jnp.take_along_axis(flat, maps.x_index[which], axis=1) * maps.sign[which, None]
-    order = maps.theta_index[which]
-    score = None if batch.score is None else jnp.take_along_axis(batch.score, order, axis=1)
-    theta = jnp.take_along_axis(batch.theta, order, axis=1)
+    order, flip = maps.theta_index[which], maps.theta_sign[which]
+    score = None if batch.score is None else flip * jnp.take_along_axis(batch.score, order, axis=1)
+    theta = flip * jnp.take_along_axis(batch.theta, order, axis=1)
     return Batch(moved.reshape(batch.x.shape), theta, score, batch.other)
 
 
