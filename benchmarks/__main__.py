@@ -31,8 +31,9 @@ PARTS = {
     "peers-inference": ("peers.inference",),
     "coverage": ("interval_coverage",),
     "ablation": ("ablation",),
+    "sbibm": ("sbibm.sweep",),
 }
-BY_NAME_ONLY = ("ablation",)  # hours: not among "all parts"
+BY_NAME_ONLY = ("ablation", "sbibm")  # hours: not among "all parts"
 
 
 def run_part(part: str, quick: bool, folder: Path) -> None:
