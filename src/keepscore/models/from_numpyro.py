@@ -74,7 +74,7 @@ class Program:
         return handlers.trace(held).get_trace(*self.arguments, **self.settings)
 
     def random_sites(self, sites: Mapping[str, Any]) -> dict[str, Any]:
-        """Those with a density that counts: neither parameters nor plates nor deterministic ones."""
+        """Those with a density that counts: no parameters, plates or deterministic ones."""
         return {
             name: site
             for name, site in sites.items()
