@@ -9,6 +9,7 @@ from scipy import integrate, stats
 from scipy.special import logsumexp
 
 import keepscore as ks
+from keepscore.errors import ConvergenceError
 from keepscore.inference.smc import smc
 from keepscore.likelihood import Likelihood
 
@@ -137,3 +138,77 @@ def test_a_sampler_that_only_looked_at_one_mode_fails_the_first_test():
     one = replace(likelihood(space, modes))
     found = run(one, near, None, rng)
     assert abs((found.theta[0][:, 0] < 0).mean() - 0.7) > 0.2
+
+
+def test_nothing_to_begin_from_is_said():
+    space = box(2)
+    begin, rng = start(space, 100)
+    nowhere = likelihood(space, lambda theta, _: np.full(len(theta), -np.inf))
+    with pytest.raises(ConvergenceError, match="None of 100 points"):
+        run(nowhere, begin, None, rng)
+
+
+def two_points(theta, group):
+    """Two narrow modes of the same height; the one on the right is twice as wide."""
+    parts = [-0.5 * ((theta[:, 0] - m) / s) ** 2 for m, s in ((-1.0, 0.1), (1.5, 0.2))]
+    return logsumexp(parts, axis=0)
+
+
+def gradient_of(function):
+    def pairs_gradient(theta, group):
+        h = 1e-5
+        gradient = np.stack(
+            [
+                (function(theta + h * e, group) - function(theta - h * e, group)) / (2 * h)
+                for e in np.eye(theta.shape[1])
+            ],
+            axis=1,
+        )
+        return function(theta, group), gradient
+
+    return pairs_gradient
+
+
+def bimodal():
+    space = box(1, 3.0)
+    return Likelihood(
+        space, 1, 1, two_points, gradient_of(two_points),
+        lambda theta: two_points(theta, None)[None],
+    )  # fmt: skip
+
+
+def test_a_posterior_with_two_modes_is_drawn_by_particles():
+    """The second mode holds 2/3. Four populations of 1,000: standard error below .02."""
+    drawn = ks.posterior(bimodal(), seed=1, draws=1000)
+    right = np.asarray(drawn.posterior["t0"]) > 0
+    assert abs(right.mean() - 2 / 3) < 0.06
+    assert drawn.posterior.attrs["maxima"] == 2
+    assert drawn.posterior.attrs["largest_rhat"] < 1.01
+    assert drawn.posterior.attrs["inference_library"] == "keepscore"
+
+
+def test_a_prior_moves_the_particles_too():
+    """A prior that prefers the left by exp(2): weights 1 e^2 : 2."""
+    drawn = ks.posterior(bimodal(), prior=lambda t: -2.0 * (t[0] > 0), seed=2, draws=1000)
+    right = np.asarray(drawn.posterior["t0"]) > 0
+    assert abs(right.mean() - 2 / (2 + np.exp(2))) < 0.06
+
+
+def test_nuts_can_be_asked_for_and_warns_of_the_second_mode():
+    with pytest.warns(ks.KeepscoreWarning, match="DO NOT TRUST"):
+        drawn = ks.posterior(bimodal(), seed=1, draws=300, warmup=200, method="nuts")
+    assert drawn.posterior.attrs["inference_library"] == "blackjax"
+
+
+def test_one_mode_by_particles_is_the_same_posterior():
+    _, _, x = toy_groups(1, n=20, seed=7)
+    like = FastToy().given(x[0])
+    one, two = (
+        ks.posterior(like, seed=3, draws=1000, warmup=300, method=m) for m in ("nuts", "smc")
+    )
+    for name in like.space.names:
+        a, b = (np.asarray(d.posterior[name]).ravel() for d in (one, two))
+        assert abs(a.mean() - b.mean()) < 6 * a.std() / np.sqrt(400)
+        assert abs(a.std() / b.std() - 1) < 0.15
+    with pytest.raises(ks.errors.UnknownNameError, match="method"):
+        ks.posterior(like, method="gibbs")

@@ -1,9 +1,13 @@
-"""Posterior draws of one group by NUTS (nuts.py), from an exact or a surrogate likelihood.
+"""Posterior draws of one group, from an exact or a surrogate likelihood.
+
+    nuts    chains that follow the gradient (nuts.py); one mode
+    smc     populations of particles led from the box to the posterior (smc.py); several modes
 
 The draws come as an ArviZ object with names, and what they are worth is looked at before they are
-handed over: R-hat, effective sample size, divergences and trajectories cut short. Where the search
-for the maximum found several separate maxima, chains begin around each of them in turn, so that
-R-hat sees what a chain around one of them would not.
+handed over: R-hat, effective sample size, divergences and trajectories cut short. Left to itself
+("auto") it takes NUTS, and particles where the search for the maximum found several separate
+maxima. NUTS begins its chains around each of them in turn, so that R-hat sees what chains around
+one of them would not; populations are independent of each other, so that it is honest of them too.
 
 With the exact likelihood at hand (`exact=`), draws of a surrogate are reweighted to the exact
 posterior (reweight.py). If the weights are not to be trusted (k-hat above 0.7), the likelihood is
@@ -16,13 +20,13 @@ from __future__ import annotations
 import os
 import warnings
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 from scipy.stats import chi2
 
-from keepscore.checks import Floats, require_count, require_level
+from keepscore.checks import Floats, require_choice, require_count, require_level
 from keepscore.errors import DomainError, DtypeError, KeepscoreWarning
 from keepscore.inference import invariants
 from keepscore.inference.draws import as_arviz, chain_quality
@@ -31,14 +35,17 @@ from keepscore.inference.maximise import maximum_of
 from keepscore.inference.nuts import LARGEST_DEPTH, Density, Settings, sample
 from keepscore.inference.refine import refine_with, require_together
 from keepscore.inference.reweight import LARGEST_K, Weighted, weigh
+from keepscore.inference.smc import smc
 from keepscore.inference.statistic import drop
-from keepscore.likelihood import Likelihood, Maximum, require_likelihood
+from keepscore.likelihood import Integers, Likelihood, Maximum, require_likelihood
 from keepscore.space import Region
 
 LARGEST_RHAT = 1.01
 SMALLEST_ESS = 400
 MODES_LEVEL = 0.9999  # maxima outside the set at this level hold no posterior worth a chain
 MOST_CUT = 0.01  # share of trajectories that reached their largest length
+METHODS = ("auto", "nuts", "smc")
+FEWEST_PARTICLES = 1000  # per population
 
 
 @dataclass(frozen=True)
@@ -50,6 +57,7 @@ class _Asked:
     chains: int
     settings: Settings
     region: Region
+    method: str
 
 
 @dataclass(frozen=True)
@@ -59,6 +67,7 @@ class _Sampled:
     theta: Floats
     stats: dict[str, np.ndarray]
     modes: int
+    library: str = "blackjax"
 
 
 def posterior(
@@ -74,6 +83,7 @@ def posterior(
     exact_draws: int = 1000,
     jobs: int = 1,
     path: str | os.PathLike[str] | None = None,
+    method: str = "auto",
 ) -> Any:
     """Draws from the posterior of one group, as an ArviZ object (InferenceData or DataTree).
 
@@ -93,6 +103,9 @@ def posterior(
             result holds so many.
         jobs: Worker processes for exact evaluations.
         path: Folder in which exact evaluations are kept, to go on after an interruption.
+        method: "nuts", "smc" (for several modes; `chains` are then independent populations of
+            particles, and nothing is compiled), or "auto": particles where the search for the
+            maximum met several maxima, else NUTS.
 
     Returns:
         An object with each parameter raw and working, the group's log-likelihood at every draw, and
@@ -130,7 +143,9 @@ def posterior(
     chains, warmup = require_count(chains, "chains"), require_count(warmup, "warmup", 20)
     seed = require_count(seed, "seed", minimum=0)
     target_acceptance = require_level(target_acceptance, "target_acceptance")
-    asked = _Asked(prior, seed, chains, Settings(draws, warmup, target_acceptance), region)
+    method = require_choice(method, "method", METHODS)
+    settings = Settings(draws, warmup, target_acceptance)
+    asked = _Asked(prior, seed, chains, settings, region, method)
     if exact is None:
         sampled = _sample(like, asked)
         value = _values(like, sampled.theta)
@@ -145,14 +160,50 @@ def _sample(like: Likelihood, asked: _Asked) -> _Sampled:
     found = maximum_of(like, asked.region)
     group = np.zeros(asked.chains, dtype=np.int64)
     starts, modes = _starts(like, found, asked.chains)
+    if asked.method == "smc" or (asked.method == "auto" and modes > 1):
+        return _particles(like, modes, asked)
     theta, stats = sample(like, asked.prior, found, group, asked.seed, asked.settings, starts)
     invariants.require_estimate(theta, *like.space.box(asked.region), "posterior")
     return _Sampled(theta, stats, modes)
 
 
+def _particles(like: Likelihood, modes: int, asked: _Asked) -> _Sampled:
+    """Independent populations, from the box to the posterior; some of each are handed out."""
+    rng = np.random.default_rng([asked.seed, 0x53C])
+    wanted = asked.settings.draws
+    count = max(FEWEST_PARTICLES, wanted + wanted % 2)
+    low, high = like.space.box(asked.region)
+    start = rng.uniform(low, high, (asked.chains, count, like.space.d))
+    group = np.zeros(asked.chains, dtype=np.int64)
+    found = smc(_with_prior(like, asked.prior), group, start, None, rng, asked.region)
+    theta = found.theta[:, :wanted]
+    invariants.require_estimate(theta, low, high, "posterior")
+    shape = theta.shape[:2]
+    stats = {
+        "acceptance_rate": np.broadcast_to(found.acceptance[:, None], shape),
+        "diverging": np.zeros(shape, dtype=bool),
+        "tree_depth": np.zeros(shape, dtype=np.int64),
+    }
+    return _Sampled(theta, stats, modes, "keepscore")
+
+
+def _with_prior(like: Likelihood, prior: Density | None) -> Likelihood:
+    """Likelihood times prior, as far as particles ask for it."""
+    if prior is None:
+        return like
+    import jax
+
+    density = jax.jit(jax.vmap(prior))
+
+    def pairs(theta: Floats, group: Integers) -> Floats:
+        return like.pairs(theta, group) + np.asarray(density(theta), dtype=np.float64)
+
+    return replace(like, pairs=pairs)
+
+
 def _starts(like: Likelihood, found: Maximum, chains: int) -> tuple[Maximum | None, int]:
     """A place per chain around which it begins, if the search met several maxima that count."""
-    if found.modes is None or chains == 1:
+    if found.modes is None:
         return None, 1
     low, high = like.space.box(found.region)
     modes = found.modes.distinct(0, high - low)
@@ -285,7 +336,7 @@ def _to_arviz(
     diverging = int(sampled.stats["diverging"].sum())
     cut = float((sampled.stats["tree_depth"] >= LARGEST_DEPTH).mean())
     result.posterior.attrs.update(
-        inference_library="blackjax",
+        inference_library=sampled.library,
         likelihood=like.kind,
         basis=basis,
         prior="uniform on the box" if asked.prior is None else "given",

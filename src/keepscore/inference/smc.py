@@ -26,6 +26,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from keepscore.checks import Floats
+from keepscore.errors import ConvergenceError
 from keepscore.likelihood import Integers, Likelihood
 from keepscore.space import Region
 
@@ -86,6 +87,7 @@ def smc(
 
     theta = np.array(start, dtype=np.float64)
     value, before = log_likelihood(theta), prior(theta)
+    _require_begun(value)
     beta, evidence, gamma = np.zeros(g), np.zeros(g), np.full(g, 2.38 / np.sqrt(2 * d))
     count, accepted = np.zeros(g), np.ones(g)
     while (beta < 1).any():
@@ -124,6 +126,16 @@ def smc(
             if (moved >= wanted).all():
                 break
     return Particles(theta, value, evidence, count, accepted)
+
+
+def _require_begun(value: Floats) -> None:
+    lost = np.asarray(~np.isfinite(value).any(axis=1))
+    if lost.any():
+        raise ConvergenceError(
+            f"None of {value.shape[1]} points drawn from the prior has a finite log density in "
+            f"{int(lost.sum())} of {len(lost)} population(s). Narrow the box to where the data are "
+            "possible, or ask for more draws."
+        )
 
 
 def _proposal(theta: Floats, rest: Floats, gamma: Floats, rng: np.random.Generator) -> Floats:
