@@ -31,8 +31,9 @@ PARTS = {
     "peers-inference": ("peers.inference",),
     "coverage": ("interval_coverage",),
     "ablation": ("ablation",),
+    "refinement": ("refinement",),
 }
-BY_NAME_ONLY = ("ablation",)  # hours: not among "all parts"
+BY_NAME_ONLY = ("ablation", "refinement")  # hours: not among "all parts"
 
 
 def run_part(part: str, quick: bool, folder: Path) -> None:
