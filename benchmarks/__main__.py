@@ -31,9 +31,10 @@ PARTS = {
     "peers-inference": ("peers.inference",),
     "coverage": ("interval_coverage",),
     "ablation": ("ablation",),
+    "refinement": ("refinement",),
     "sbibm": ("sbibm.sweep",),
 }
-BY_NAME_ONLY = ("ablation", "sbibm")  # hours: not among "all parts"
+BY_NAME_ONLY = ("ablation", "refinement", "sbibm")  # hours: not among "all parts"
 
 
 def run_part(part: str, quick: bool, folder: Path) -> None:

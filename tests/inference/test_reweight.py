@@ -173,7 +173,10 @@ def test_where_nothing_helps_it_is_said(exact):
         ),
     )
     surrogate = replace(exact, kind="surrogate")
-    with pytest.warns(KeepscoreWarning, match=r"proposals of a chain.*same model"):
+    with (
+        pytest.warns(KeepscoreWarning, match="DO NOT TRUST"),
+        pytest.warns(KeepscoreWarning, match=r"proposals of a chain.*same model"),
+    ):
         result = ks.posterior(surrogate, draws=500, exact=other, exact_draws=400)
     assert result.posterior.attrs["pareto_k"] > LARGEST_K
     assert "delayed acceptance" in result.posterior.attrs["basis"]
@@ -187,7 +190,9 @@ def test_bad_input(exact, tmp_path):
     with pytest.raises(NonFiniteError, match="posterior draw") as caught:
         ks.posterior(surrogate, exact=broken, exact_draws=40)
     assert len(caught.value.computed.value) == 40
-    ks.posterior(surrogate, exact=exact, exact_draws=400, path=tmp_path)
+    with pytest.warns(KeepscoreWarning, match="effective sample size"):
+        result = ks.posterior(surrogate, exact=exact, exact_draws=100, path=tmp_path)
+    assert result.posterior.attrs["smallest_ess"] <= 100
     assert list(tmp_path.glob("part-*.npz"))
 
 

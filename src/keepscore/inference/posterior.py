@@ -333,6 +333,8 @@ def _to_arviz(
     )
     found = chain_quality(whole, like.space.working_names).values()
     worst, fewest = max(w.rhat for w in found), min(w.ess for w in found)
+    # Weights may leave less than the sampler gave.
+    fewest = min(fewest, float(extra.get("effective_weights", np.inf)))
     diverging = int(sampled.stats["diverging"].sum())
     cut = float((sampled.stats["tree_depth"] >= LARGEST_DEPTH).mean())
     result.posterior.attrs.update(
