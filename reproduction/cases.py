@@ -56,7 +56,7 @@ class Cell:
 
 
 @dataclass(frozen=True)
-class Block:
+class CellBlock:
     """Cells in bulk: every combination."""
 
     networks: tuple[str, ...]
@@ -95,7 +95,7 @@ class Evaluation:
 class SweepPlan:
     """What a profile runs of one case. `training` changes the paper's settings (smoke only)."""
 
-    blocks: tuple[Block, ...]
+    blocks: tuple[CellBlock, ...]
     evaluation: Evaluation
     training: Mapping[str, Any] = field(default_factory=dict)
 
@@ -145,35 +145,35 @@ _PAPER_3 = Evaluation(200_000, 20_000, 1_000, 32, None, 30, 10, 41)
 _SHORT = {"min_epochs": 6, "max_epochs": 6, "batch_size": 16}
 
 
-def _paper(networks: tuple[str, ...]) -> tuple[Block, ...]:
-    return Block(networks, (K30, K100, K300)), Block(networks, (M1,), ("bce",))
+def _paper(networks: tuple[str, ...]) -> tuple[CellBlock, ...]:
+    return CellBlock(networks, (K30, K100, K300)), CellBlock(networks, (M1,), ("bce",))
 
 
-def _smoke(network: str) -> tuple[Block, ...]:
-    return Block((network,), (256,)), Block((network,), (512,), ("bce",))
+def _smoke(network: str) -> tuple[CellBlock, ...]:
+    return CellBlock((network,), (256,)), CellBlock((network,), (512,), ("bce",))
 
 
-_OURS = Block((OURS,), (K30,), ("asa",), seeds=(0, 1, 2))
+_OURS = CellBlock((OURS,), (K30,), ("asa",), seeds=(0, 1, 2))
 _FIELDS_COMMITTED = (
-    Block(("30k", "100k"), (K30, K100)),
-    Block(("30k",), (K30,), seeds=(1, 2)),
-    Block(("30k",), (K300,), ("bce",)),
+    CellBlock(("30k", "100k"), (K30, K100)),
+    CellBlock(("30k",), (K30,), seeds=(1, 2)),
+    CellBlock(("30k",), (K300,), ("bce",)),
     _OURS,
 )
-_FIELDS_LAPTOP = (Block(("30k",), (K30, K100)), Block(("30k",), (K300,), ("bce",)))
+_FIELDS_LAPTOP = (CellBlock(("30k",), (K30, K100)), CellBlock(("30k",), (K300,), ("bce",)))
 
 PROFILES: dict[str, dict[str, SweepPlan]] = {
     "smoke": {
         "sis": SweepPlan(_smoke("3k"), _SMOKE_2, _SHORT),
         "gaussian": SweepPlan(_smoke("30k"), _SMOKE_3, _SHORT),
-        "student-t": SweepPlan((Block(("30k",), (256,)),), _SMOKE_3, _SHORT),
+        "student-t": SweepPlan((CellBlock(("30k",), (256,)),), _SMOKE_3, _SHORT),
     },
     "laptop": {
         "sis": SweepPlan(
             (
-                Block(("3k", "10k", "30k", "100k"), (K30,)),
-                Block(("30k", "100k"), (K100,)),
-                Block(("30k", "100k"), (K300,), ("bce",)),
+                CellBlock(("3k", "10k", "30k", "100k"), (K30,)),
+                CellBlock(("30k", "100k"), (K100,)),
+                CellBlock(("30k", "100k"), (K300,), ("bce",)),
             ),
             _LAPTOP_2,
         ),
@@ -182,7 +182,7 @@ PROFILES: dict[str, dict[str, SweepPlan]] = {
     },
     "committed": {
         "sis": SweepPlan(
-            (*_paper(_SIS), Block(("30k", "100k"), (K30, K100), seeds=(1, 2)), _OURS),
+            (*_paper(_SIS), CellBlock(("30k", "100k"), (K30, K100), seeds=(1, 2)), _OURS),
             _PAPER_2,
         ),
         "gaussian": SweepPlan(_FIELDS_COMMITTED, _PAPER_3),

@@ -25,8 +25,8 @@ from reproduction import cases, reproduce
 from reproduction.cases import (
     OURS,
     PROFILES,
-    Block,
     Cell,
+    CellBlock,
     Evaluation,
     SweepPlan,
     find_cases,
@@ -236,7 +236,7 @@ from pathlib import Path
 from reproduction import cases
 from reproduction.sweep import reproduce
 sizes = cases.Evaluation(64, 8, 4, 4, (2, 2), 2, 2, 5, points=6)
-blocks = (cases.Block(("3k",), (256,), ("asa",)),)
+blocks = (cases.CellBlock(("3k",), (256,), ("asa",)),)
 short = {"min_epochs": 40, "max_epochs": 40, "batch_size": 16}
 cases.PROFILES["tiny"] = {"sis": cases.SweepPlan(blocks, sizes, short)}
 reproduce("sis", "tiny", Path(sys.argv[1]))
@@ -428,7 +428,7 @@ def test_files_beside_the_cells_are_left_out(tmp_path):
     invent(tmp_path, cases=("sis",), examples=False)
     assert (tmp_path / "sis" / EXACT).exists()
     assert len(load_results(tmp_path, "sis")) == 47
-    assert Block(("3k",), (10,)).cells("sis") == [
+    assert CellBlock(("3k",), (10,)).cells("sis") == [
         Cell("sis", "3k", 10, "bce"),
         Cell("sis", "3k", 10, "asa"),
     ]
