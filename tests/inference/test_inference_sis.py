@@ -63,7 +63,9 @@ def test_exact_sets_cover():
 def test_a_poor_surrogate_under_covers_until_calibrated():
     """A 3K network on 3,000 simulations: Wilks sets fail, calibrated ones hold on 3,000 groups."""
     model, n, fresh = SIS(), 10, 3000
-    surrogate = ks.train(ks.simulate(model, 3000, seed=0), network="3k", loss=ks.BCE())
+    config = ks.TrainConfig.paper("sis", scale_inputs=True)
+    data = ks.simulate(model, 3000, seed=0)
+    surrogate = ks.train(data, network="3k", loss=ks.BCE(), config=config)
     calibration = ks.calibrate(surrogate, model, group_size=n, n=8000, seed=1)
     rng = np.random.default_rng(43)
     theta = model.space.uniform(fresh, rng)

@@ -26,7 +26,7 @@ from keepscore.training.validation import both_losses
 @pytest.mark.parametrize("d", [1, 2, 6, 10])
 def test_updates_are_enough_for_rows_and_parameters(n, d):
     config = TrainConfig()
-    epochs, steps = config.epochs_at_least(n, d), n // config.batch_size
+    epochs, steps = config.epochs_at_least(n, d), n / config.batch_size
     assert epochs == advised_epochs(n, d, config.batch_size)
     assert epochs >= paper_epochs(n)
     assert epochs * steps >= 5000 + 1000 * d or epochs == paper_epochs(n)

@@ -104,7 +104,7 @@ def train(
     asked = {"dataset": dataset, "validation": validation, "network": network, "loss": loss}
     record_command(out, "train", {**asked, "negatives": negatives, "config": settings.to_dict()})
     end = surrogate.history[-1]
-    result = {
+    result: dict[str, Any] = {
         "path": str(out),
         "epochs": end["epochs"],
         "best_epoch": end["best_epoch"],
@@ -115,6 +115,9 @@ def train(
         f"{end['epochs']} epochs in {end['seconds']:.0f} s, best validation BCE "
         f"{end['best_validation_bce']:.4f} at epoch {end['best_epoch']}\nsurrogate in {out}"
     )
+    if surrogate.quality is not None:
+        result["quality"] = surrogate.quality.to_dict()
+        text += f"\n{surrogate.quality.line(surrogate.space.names)}"
     show(result, text, json)
 
 

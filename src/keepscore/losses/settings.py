@@ -17,7 +17,8 @@ from keepscore.losses.score import RESIDUALS, SCORE_METHODS, Residual
 from keepscore.models.base import ScoreKind
 
 AUTO = "auto"
-RESIDUAL_OF_EXACT: Residual = "cauchy"  # what "auto" stands for: the one place to change it
+# What "auto" stands for with exact scores, by measurement (docs/decisions.md 33); only here.
+RESIDUAL_OF_EXACT: Residual = "huber"
 
 
 @dataclass(frozen=True)
@@ -44,7 +45,7 @@ class ASA:
     per_parameter: one alpha for each parameter instead of one for all.
     residual: what a difference between the network's score and that of the data costs: "squared"
     (the paper's), "huber" or "cauchy", which large scores do not dominate (see `score`). "auto"
-    takes the best we know: for exact scores "cauchy", for joint scores "squared", which alone is
+    takes the best we know: for exact scores "huber", for joint scores "squared", which alone is
     right for them.
     The defaults are what we advise (docs/decisions.md 19); `ASA.paper()` is the paper's.
     """

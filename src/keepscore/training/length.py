@@ -51,9 +51,10 @@ def paper_epochs(n: int) -> int:
 
 
 def advised_epochs(n: int, d: int, batch_size: int) -> int:
-    """Epochs that make U(N, d) updates."""
-    steps = max(1, n // batch_size)
-    return max(paper_epochs(n), -(-(LEAST_UPDATES + UPDATES_PER_PARAMETER * d) // steps))
+    """Epochs that make U(N, d) updates (rows that fill no whole batch sit an epoch out, so a set of
+    a few batches makes somewhat fewer)."""
+    samples = (LEAST_UPDATES + UPDATES_PER_PARAMETER * d) * batch_size
+    return max(paper_epochs(n), -(-samples // n))
 
 
 def window(epochs: int) -> int:
