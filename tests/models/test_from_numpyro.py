@@ -161,7 +161,7 @@ def given():
 
 def vector():
     mean = numpyro.sample("mean", dist.Normal(0, 1).expand([3]).to_event(1))
-    numpyro.sample("x", dist.Normal(mean, 1).to_event(1))
+    numpyro.sample("x", dist.Normal(mean, 1))
 
 
 def subsampled():
