@@ -39,6 +39,8 @@ from keepscore.models.base import Symmetry
 from keepscore.models.from_functions import FunctionModel, from_functions
 from keepscore.space import Space
 
+FEWEST_ROWS = 64  # of a compiled program: fewer are filled up
+
 
 @dataclass(frozen=True, eq=False)
 class Program:
@@ -74,7 +76,7 @@ class Program:
         return handlers.trace(held).get_trace(*self.arguments, **self.settings)
 
     def random_sites(self, sites: Mapping[str, Any]) -> dict[str, Any]:
-        """Those with a density that counts: no parameters, plates or deterministic ones."""
+        """Those with a density that counts: no parameters, plates or deterministic sites."""
         return {
             name: site
             for name, site in sites.items()
@@ -110,7 +112,7 @@ class Simulation:
         bits = rng.integers(0, 2**32, (len(theta), 2), dtype=np.uint32)
         with jax.enable_x64(True):
             found = _of_rows(_compiled(self), len(theta), theta, bits)
-            return tuple(map(np.asarray, found)) if self.with_score else np.asarray(found)
+            return tuple(found) if self.with_score else found
 
     def one(self, theta: Any, bits: Any) -> Any:
         import jax
@@ -156,11 +158,12 @@ def _compiled(function: Simulation | LogProb) -> Callable[..., Any]:
 def _of_rows(function: Callable[..., Any], n: int, *arrays: Any) -> Any:
     """A function of rows on a power of two of them, the last repeated: few compilations."""
     import jax
-    import jax.numpy as jnp
 
-    more = (1 << (n - 1).bit_length()) - n
-    padded = [jnp.concatenate([jnp.asarray(a), jnp.repeat(a[-1:], more, axis=0)]) for a in arrays]
-    return jax.tree.map(lambda found: found[:n], function(*padded))
+    if any(isinstance(a, jax.core.Tracer) for a in arrays):
+        return function(*arrays)
+    more = max(FEWEST_ROWS, 1 << (n - 1).bit_length()) - n
+    padded = [np.concatenate([a, np.repeat(np.asarray(a)[-1:], more, axis=0)]) for a in arrays]
+    return jax.tree.map(lambda found: np.asarray(found)[:n], function(*padded))
 
 
 def from_numpyro(
