@@ -17,7 +17,7 @@ from keepscore.losses.score import RESIDUALS, SCORE_METHODS, Residual
 from keepscore.models.base import ScoreKind
 
 AUTO = "auto"
-# What "auto" stands for with exact scores, by measurement (docs/decisions.md 33); only here.
+# What "auto" stands for with exact scores, by measurement (docs/decisions.md 46); only here.
 RESIDUAL_OF_EXACT: Residual = "huber"
 
 
