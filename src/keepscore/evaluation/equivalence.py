@@ -27,6 +27,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
+from scipy.optimize import isotonic_regression
 
 from keepscore.checks import Floats, require_count
 from keepscore.errors import DomainError, MissingError, NonFiniteError, unknown_name
@@ -173,28 +174,10 @@ def equivalence(
 
 
 def monotone(means: Floats, weights: Floats) -> Floats:
-    """The non-increasing sequences nearest to the rows of means (..., k), in weighted squares.
-
-    Isotonic regression by its min-max formula: g_i = min over a <= i of max over b >= i of the
-    weighted average of means a, ..., b. k is a handful, and all rows go at once.
-    """
-    k = means.shape[-1]
-    total = np.concatenate([np.zeros((*means.shape[:-1], 1)), (means * weights).cumsum(-1)], -1)
-    weight = np.concatenate([[0.0], weights.cumsum()])
-    fitted = np.empty_like(means)
-    for i in range(k):
-        best = [
-            np.max(
-                [
-                    (total[..., b] - total[..., a]) / (weight[b] - weight[a])
-                    for b in range(i + 1, k + 1)
-                ],
-                axis=0,
-            )
-            for a in range(i + 1)
-        ]
-        fitted[..., i] = np.min(best, axis=0)
-    return fitted
+    """The non-increasing sequences nearest to the rows of means (..., k), in weighted squares."""
+    rows = means.reshape(-1, means.shape[-1])
+    fitted = [isotonic_regression(row, weights=weights, increasing=False).x for row in rows]
+    return np.reshape(fitted, means.shape)
 
 
 def _match(
