@@ -39,7 +39,7 @@ FIXES = (
      "tests/models/test_laws.py -k not_checked"),
     ("a sharp likelihood is convicted", "models/from_functions.py",
      "GOOD_DIFFERENCE, SHORTER_STEPS = 1e-4, 7", "GOOD_DIFFERENCE, SHORTER_STEPS = 1e-4, 1",
-     "tests/models/test_laws.py -k moves"),
+     "tests/models/test_from_functions.py -k sharp"),
     ("signs of a symmetry are ignored", "models/base.py",
      "return moved if self.theta_sign is None else", "return moved if True else",
      "tests/models/test_laws.py -k signs"),

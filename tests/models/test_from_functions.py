@@ -197,3 +197,18 @@ def test_joint_scores_of_one_data_set():
     x, score = model.simulate_with_score([[0.0], [0.5]], np.random.default_rng(0))
     assert (x.shape, score.shape) == ((2, 3), (2, 1))
     assert ks.check_model(model, draws=400, show=False).passed
+
+
+def test_differences_become_shorter_where_a_likelihood_is_sharp():
+    """SLCP at t3 = .02, a standard deviation of .0004 in a box of width 6: beside autodiff."""
+    import benchmark_models
+
+    from keepscore.models.from_functions import AutodiffScore, central_differences
+
+    theta = np.array([[0.5, -0.5, 0.02, 1.0, 0.3], [0.5, -0.5, 1.5, -0.03, 0.3]])
+    x = benchmark_models.simulate_slcp(theta, np.random.default_rng(0))
+    expected = AutodiffScore(benchmark_models.slcp_log_prob)(theta, x)
+    model = benchmark_models.slcp(declares=())
+    found, error = central_differences(model.log_prob, model.space, theta, x)
+    assert found == pytest.approx(expected, rel=1e-3, abs=1e-3)
+    assert np.all(np.abs(found - expected) <= 10 * error + 1e-9)
