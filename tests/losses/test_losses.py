@@ -23,10 +23,10 @@ from keepscore.losses import (
     residual_losses,
     score_loss,
     score_scale,
+    score_tail,
     search_epsilon,
 )
 from keepscore.losses.score import TOLERANCE
-from keepscore.losses.settings import RESIDUAL_OF_EXACT
 from keepscore.training.step import Batch, adam, objective, start, step
 
 KEY = jax.random.key(3)
@@ -318,14 +318,28 @@ def test_the_scale_is_the_median_and_never_zero():
     np.testing.assert_array_equal(score_scale(score.astype(np.float32)), [3.0, 2.0, 1.0])
 
 
+def test_tails():
+    """Of a normal distribution 2.576 / 0.674 = 3.82; one wild one of three does not decide."""
+    rng = np.random.default_rng(0)
+    normal = rng.standard_normal((100_000, 3)) * [1.0, 20.0, 0.1]
+    assert score_tail(normal) == pytest.approx(3.82, rel=0.02)
+    wild = rng.standard_cauchy((100_000, 3))  # tan(.99 pi / 2) = 63.7, over 1
+    assert score_tail(wild) == pytest.approx(63.7, rel=0.1)
+    one = np.column_stack([normal[:, :2], wild[:, 0]])
+    assert score_tail(one) == pytest.approx(3.82, rel=0.02)
+    assert score_tail(np.zeros((10, 2))) == 0.0
+
+
 def test_auto_depends_on_the_kind_of_score_and_robust_ones_refuse_joint_scores():
-    assert ASA().for_scores("joint").residual == "squared"
-    assert ASA().for_scores("exact").residual == RESIDUAL_OF_EXACT
-    assert ASA.paper().for_scores("exact").residual == "squared"
+    for tail in (3.8, 100.0):
+        assert ASA().for_scores("joint", tail).residual == "squared"
+        assert ASA.paper().for_scores("exact", tail).residual == "squared"
+    assert ASA().for_scores("exact", 3.8).residual == "squared"
+    assert ASA().for_scores("exact", 6.0).residual == "cauchy"
     for residual in ("cauchy", "huber"):
-        assert ASA(residual=residual).for_scores("exact").residual == residual
+        assert ASA(residual=residual).for_scores("exact", 3.8).residual == residual
         with pytest.raises(DomainError, match="joint scores"):
-            ASA(residual=residual).for_scores("joint")
+            ASA(residual=residual).for_scores("joint", 3.8)
     with pytest.raises(UnknownNameError, match="Did you mean 'cauchy'"):
         ASA(residual="couchy")
     old = {k: v for k, v in loss_to_dict(ASA.paper()).items() if k != "residual"}

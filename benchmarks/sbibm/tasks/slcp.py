@@ -49,7 +49,7 @@ def log_prob(theta: Floats, x: Floats) -> Floats:
 def slcp() -> Task:
     space = box(names(5), -3.0, 3.0)
     model = ks.models.from_functions(
-        space, (POINTS, 2), simulate=simulate, log_prob=log_prob, name="slcp", structure="iid"
+        space, (POINTS, 2), simulate=simulate, log_prob=log_prob, name="slcp", declares=["iid"]
     )
     return Task("slcp", "slcp", model, uniform(space))
 

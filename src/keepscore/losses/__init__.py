@@ -15,6 +15,7 @@ from keepscore.losses.score import (
     residual_losses,
     score_loss,
     score_scale,
+    score_tail,
     search_epsilon,
 )
 from keepscore.losses.settings import ASA, BCE, Loss, loss_from_dict, loss_to_dict
@@ -38,5 +39,6 @@ __all__ = [
     "residual_losses",
     "score_loss",
     "score_scale",
+    "score_tail",
     "search_epsilon",
 ]

@@ -107,6 +107,13 @@ def score_scale(score: NDArray[np.floating]) -> Floats:
     return np.where(found > 0, found, 1.0)
 
 
+def score_tail(score: NDArray[np.floating]) -> float:
+    """How heavy the tails are: the 99% quantile of |score| over its median (3.8 for a normal
+    distribution), in the middle over the parameters."""
+    size = np.abs(np.asarray(score, dtype=np.float64))
+    return float(np.median(np.quantile(size, 0.99, axis=0) / score_scale(score)))
+
+
 @dataclass(frozen=True)
 class Perturbation:
     """What the search for eps_k found: the sizes, and the worst relative error at each."""

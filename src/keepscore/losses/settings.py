@@ -17,8 +17,11 @@ from keepscore.losses.score import RESIDUALS, SCORE_METHODS, Residual
 from keepscore.models.base import ScoreKind
 
 AUTO = "auto"
-# What "auto" stands for with exact scores, by measurement (docs/decisions.md 46); only here.
-RESIDUAL_OF_EXACT: Residual = "huber"
+# What "auto" stands for with exact scores: by whether their tails (`score_tail`) are heavier than
+# this, as measured (docs/decisions.md 46).
+HEAVY_TAIL = 5.5
+RESIDUAL_OF_HEAVY: Residual = "cauchy"
+RESIDUAL_OF_LIGHT: Residual = "squared"
 
 
 @dataclass(frozen=True)
@@ -45,8 +48,8 @@ class ASA:
     per_parameter: one alpha for each parameter instead of one for all.
     residual: what a difference between the network's score and that of the data costs: "squared"
     (the paper's), "huber" or "cauchy", which large scores do not dominate (see `score`). "auto"
-    takes the best we know: for exact scores "huber", for joint scores "squared", which alone is
-    right for them.
+    takes the best we know: for exact scores with heavy tails "cauchy", for others "squared", which
+    alone is right for joint scores.
     The defaults are what we advise (docs/decisions.md 19); `ASA.paper()` is the paper's.
     """
 
@@ -75,14 +78,15 @@ class ASA:
         """The paper's: one alpha for all parameters, squared residuals."""
         return cls(**{"per_parameter": False, "residual": "squared", **changes})
 
-    def for_scores(self, kind: ScoreKind | None) -> ASA:
-        """The same with the residual that "auto" stands for with scores of this kind.
+    def for_scores(self, kind: ScoreKind | None, tail: float) -> ASA:
+        """The same with the residual that "auto" stands for with scores of this kind and tail.
 
         Raises:
             DomainError: a robust residual was asked for with joint scores.
         """
         if self.residual == AUTO:
-            return replace(self, residual=RESIDUAL_OF_EXACT if kind == "exact" else "squared")
+            heavy = kind == "exact" and tail > HEAVY_TAIL
+            return replace(self, residual=RESIDUAL_OF_HEAVY if heavy else RESIDUAL_OF_LIGHT)
         if self.residual != "squared" and kind == "joint":
             raise DomainError(
                 f"residual={self.residual!r} cannot be used with joint scores: only their mean "

@@ -38,6 +38,7 @@ from keepscore.losses import (
     Perturbation,
     loss_to_dict,
     score_scale,
+    score_tail,
     search_epsilon,
 )
 from keepscore.losses.score import TOLERANCE
@@ -125,16 +126,19 @@ def train(
     loss = ASA() if loss is None else loss
     config = TrainConfig() if config is None else config
     _require_kinds(loss, config, resume)
-    if isinstance(loss, ASA):
-        loss = loss.for_scores(getattr(data, "score_kind", None))
     rows, held = _rows(data, validation, loss, config)
+    if isinstance(loss, ASA):
+        loss = loss.for_scores(data.score_kind, score_tail(_some_scores(rows)))
     watched = None if monitor is None else _monitored(monitor, data, config)
     folder = None if path is None else make_folder(path)
     with nullcontext() if folder is None else only_writer(folder, "training"):
         built, weights, rest = _networks(network, rows, data, config)
         term = None
         if isinstance(loss, ASA):
-            term = ScoreTerm(loss.residual, _scale(rows) if loss.residual != "squared" else None)
+            term = ScoreTerm(
+                loss.residual,
+                score_scale(_some_scores(rows)) if loss.residual != "squared" else None,
+            )
         settings = _settings(loss, config, built, weights, rows, held, term)
         engine, state, found = _engine(
             rows, held, weights, rest, loss, term, config, settings, folder
@@ -220,13 +224,13 @@ def _say(result: Surrogate, progress: bool | None) -> None:
     warn_of_poor_scores(quality, names, stacklevel=3)
 
 
-def _scale(rows: Rows) -> Floats:
-    """m of the score loss, from the training rows, at most so many of them, evenly spread."""
+def _some_scores(rows: Rows) -> Floats:
+    """Scores of the training rows, at most so many of them, evenly spread."""
     index = np.unique(np.linspace(0, len(rows) - 1, min(SCALE_ROWS, len(rows))).astype(np.int64))
     assert rows.data.score is not None
     score = np.asarray(rows.data.score[index if rows.index is None else rows.index[index]])
     require_finite(score, "scores of the training data")
-    return score_scale(score)
+    return score
 
 
 def _settings(
