@@ -224,7 +224,9 @@ class Space:
             parameters = [Parameter(**entry) for entry in content["parameters"]]
             return cls(parameters, content.get("fixed"))
         except Exception as error:  # what is forged can fail in any way
-            raise FormatError(f"Not the description of a parameter space: {error}.") from None
+            raise FormatError(
+                f"Not the description of a parameter space: {str(error).rstrip('.')}."
+            ) from None
 
     def _many(self, n: int) -> int:
         """A number of points, of which an array can be made."""

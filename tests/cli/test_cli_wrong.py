@@ -128,8 +128,8 @@ WRONG = {
     "no table in TOML": ((*SIMULATE, "--config", "flat.toml"), "must be a table"),
     "not TOML": ((*SIMULATE, "--config", "mine.py"), "not valid TOML"),
     "not text": ((*SIMULATE, "--config", "bytes.toml"), "not valid TOML"),
-    "no such TOML": ((*SIMULATE, "--config", "absent.toml"), "Cannot read"),
-    "a folder for TOML": ((*SIMULATE, "--config", "empty"), "Cannot read"),
+    "no such TOML": ((*SIMULATE, "--config", "absent.toml"), "No such file: absent.toml"),
+    "a folder for TOML": ((*SIMULATE, "--config", "empty"), "not a regular file"),
     # train
     "no such dataset": (("train", "absent", *OUT), "absent"),
     "a surrogate for a dataset": (("train", "asa", *OUT), "not a data set"),
@@ -139,7 +139,7 @@ WRONG = {
     "unknown network": ((*TRAIN, "--network", "30m"), "30m"),
     "unknown preset": ((*TRAIN, "--preset", "gausian"), "Did you mean 'gaussian'"),
     "a negative rate": ((*TRAIN, "--learning-rate", -1), "positive"),
-    "no epochs": ((*TRAIN, "--max-epochs", 0), "max_epochs"),
+    "no epochs": ((*TRAIN, "--max-epochs", 0), "--max-epochs"),
     "no members": ((*TRAIN, "--members", 0), "members"),
     # infer
     "no observations named": (("infer", "asa"), "Missing argument"),

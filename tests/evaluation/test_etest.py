@@ -181,7 +181,7 @@ def test_exact_results_are_kept_on_disk(toy, truth, tmp_path):
     again = etest_set(Silent(), **SIZES, path=tmp_path)
     for name, values in vars(first.exact).items():
         np.testing.assert_array_equal(values, getattr(again.exact, name))
-    with pytest.raises(MismatchError, match="groups is 12 there and 11 here"):
+    with pytest.raises(MismatchError, match="groups: 12 there, 11 here"):
         etest_set(toy, **{**SIZES, "groups": 11}, path=tmp_path)
 
 

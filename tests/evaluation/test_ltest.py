@@ -165,7 +165,7 @@ def test_the_cache_gives_the_same_and_refuses_others(toy, tmp_path):
     second = ltest_set(Silent(), **SIZES, path=tmp_path)
     for name, values in first.exact.items():
         np.testing.assert_array_equal(values, second.exact[name])
-    with pytest.raises(MismatchError, match="evidence is 200 there and 100 here"):
+    with pytest.raises(MismatchError, match="evidence: 200 there, 100 here"):
         ltest_set(toy, **{**SIZES, "evidence": 100}, path=tmp_path)
     (tmp_path / "exact.npz").write_bytes(b"PK\x03\x04 not really")
     with pytest.raises(FormatError, match="delete it"):

@@ -174,7 +174,7 @@ def test_a_calibrated_set_draws_its_own_intervals():
         FastToy().given(x[0]), 0.8, method="calibrated", calibration=calibration
     )
     ax = ks.figures.profile(chosen, points=5).axes[0]
-    assert "projection interval, calibrated" in ax.get_title()
+    assert "profile interval, calibrated" in ax.get_title()
     box = ax.patches[0].get_extents().transformed(ax.transData.inverted())
     assert (box.x0, box.x1) == pytest.approx(tuple(chosen.intervals.working[0]), abs=1e-6)
 

@@ -13,7 +13,7 @@ from keepscore.inference import draws as draws_file
 from keepscore.inference.draws import as_arviz, chain_quality, effective_sizes
 from keepscore.inference.maximise import maximise
 from keepscore.inference.nuts import LARGEST_DEPTH, Settings, _programs, sample
-from keepscore.inference.posterior import _to_arviz
+from keepscore.inference.posterior import _Asked, _Sampled, _to_arviz, _values
 from keepscore.likelihood import Traced
 
 
@@ -76,6 +76,13 @@ def test_traced_likelihood_with_a_prior():
         check_against_grid(result, plain)
 
 
+def handed_over(like, theta, stats):
+    """What `posterior` makes of such draws of its sampler."""
+    asked = _Asked(None, 0, len(theta), Settings(theta.shape[1], 20), "base", "nuts")
+    value = _values(like, theta)
+    return _to_arviz(like, _Sampled(theta, stats, 1), theta, stats, value, asked, like.basis, {})
+
+
 def test_poor_draws_are_shouted_about():
     toy, _, x = toy_groups(1, seed=33, theta=[0.1, 0.0])
     like, rng = toy.given(x[0]), np.random.default_rng(0)
@@ -84,17 +91,17 @@ def test_poor_draws_are_shouted_about():
         "diverging": np.zeros((4, 500), dtype=bool),
         "tree_depth": np.full((4, 500), 2),
     }
-    quiet = _to_arviz(like, fine, dict(calm), 0, "none")  # a warning here would be an error
+    quiet = handed_over(like, fine, dict(calm))  # a warning here would be an error
     assert quiet.posterior.sizes["draw"] == 500
     apart = fine + np.array([0.0, 0.0, 0.0, 0.3])[:, None, None]
     with pytest.warns(KeepscoreWarning, match="DO NOT TRUST.*R-hat"):
-        _to_arviz(like, apart, dict(calm), 0, "none")
+        handed_over(like, apart, dict(calm))
     with pytest.warns(KeepscoreWarning, match="effective sample size"):
-        _to_arviz(like, np.repeat(fine[:, ::10], 10, axis=1), dict(calm), 0, "none")
+        handed_over(like, np.repeat(fine[:, ::10], 10, axis=1), dict(calm))
     with pytest.warns(KeepscoreWarning, match="2000 transition"):
-        _to_arviz(like, fine, calm | {"diverging": ~calm["diverging"]}, 0, "none")
+        handed_over(like, fine, calm | {"diverging": ~calm["diverging"]})
     with pytest.warns(KeepscoreWarning, match="100% of the trajectories were cut"):
-        _to_arviz(like, fine, calm | {"tree_depth": np.full((4, 500), LARGEST_DEPTH)}, 0, "none")
+        handed_over(like, fine, calm | {"tree_depth": np.full((4, 500), LARGEST_DEPTH)})
 
 
 def test_both_generations_of_arviz_are_asked_in_their_own_way(monkeypatch):
@@ -182,7 +189,7 @@ def test_bad_input():
     one = toy.given(x[0])
     with pytest.raises(DtypeError, match="prior"):
         ks.posterior(one, prior=3)
-    with pytest.raises(DomainError, match="scalar"):
+    with pytest.raises(DtypeError, match="one number"):
         ks.posterior(one, prior=lambda theta: theta)
     with pytest.raises(DomainError, match="not finite"):
         ks.posterior(one, prior=lambda theta: -np.inf * (theta[0] ** 2 + 1))

@@ -14,6 +14,7 @@ from keepscore import networks
 from keepscore.errors import DomainError, MissingError, ShapeError, UnknownNameError
 from keepscore.models import SIS, contact_network
 from keepscore.networks.graph import SIZES, GraphNetwork, graph_network, soft_counts
+from keepscore.networks.residual import ResidualNetwork
 from keepscore.surrogate import Surrogate
 
 NODES, STEPS = 6, 5
@@ -178,7 +179,7 @@ def test_auto_takes_it_for_data_of_people_on_a_graph():
     # Times apart by different steps: no chain with one transition law.
     uneven = SIS(weights=weights(nodes=5), times=(0, 1, 3, 4))
     made = ks.train(ks.simulate(uneven, 64, seed=0), config=short)
-    assert isinstance(made.network.network, networks.MLP)
+    assert isinstance(made.network.network, ResidualNetwork)
 
 
 # --- what goes wrong ----------------------------------------------------------------------------

@@ -61,7 +61,7 @@ def test_auto_takes_the_network_that_knows_the_process():
     assert type(of_chain) is networks.MarkovNetwork
     assert type(gaussian) is networks.SpectralNetwork
     assert type(field) is networks.TailedSpectralNetwork
-    assert type(networks.resolve("auto", (5,), 2, None, KEY)) is networks.MLP
+    assert type(networks.resolve("auto", (500,), 2, None, KEY)) is networks.MLP
     # A size alone stays the paper's network.
     assert type(networks.resolve("30k", (13, 8), 2, "markov", KEY)) is networks.SequenceNetwork
 

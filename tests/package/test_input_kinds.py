@@ -414,6 +414,9 @@ def test_spaces(kind, region):
 )
 @pytest.mark.parametrize("place", ["lower", "upper", "shift", "train_margin", "test_margin"])
 def test_what_is_no_number_is_refused(place, bad, error):
+    if place == "train_margin" and bad is None:  # left to the space, which knows how many there are
+        assert Space([Parameter("a", -1, 1, train_margin=None)]).parameters[0].train_margin == 0.2
+        return
     with pytest.raises(error, match="of 'a'"):
         Parameter(**{"name": "a", "lower": -1, "upper": 1, place: bad})
     if error is not DomainError:

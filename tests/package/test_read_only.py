@@ -25,13 +25,13 @@ LIGHT = """
 import sys
 import numpy as np
 import keepscore
-from keepscore.inference.draws import as_arviz, worth
+from keepscore.inference.draws import as_arviz, chain_quality
 from keepscore.numerics.kernels import correlation_and_slopes
 
 lag = np.array([[0.0, 1.0]])
 print(correlation_and_slopes("exponential", lag, 0 * lag, 1.0, 1.0)[0])
 draws = as_arviz({"posterior": {"a": np.random.default_rng(0).standard_normal((4, 50))}})
-assert worth(draws, ["a"])["a"].ess > 50
+assert chain_quality(draws, ["a"])["a"].ess > 50
 sys.argv = ["keepscore", "--help"]
 from keepscore.cli import main
 main()

@@ -53,7 +53,7 @@ def _read_config(context: typer.Context, path: Path | None) -> Path | None:
     try:
         content = tomllib.loads(read_regular(path, LARGEST_CONFIG).decode("utf-8"))
     except (ValueError, RecursionError) as error:  # no TOML, no UTF-8, or nested without end
-        raise FormatError(f"{path} is not valid TOML: {error}.") from None
+        raise FormatError(f"{path} is not valid TOML: {str(error).rstrip('.')}.") from None
     command = context.info_name or ""
     commands = getattr(context.parent and context.parent.command, "commands", {command: None})
     for name in content:
