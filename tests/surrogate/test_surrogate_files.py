@@ -89,7 +89,10 @@ def little_memory():
 def ensemble(members):
     network = small(embedding=(1,), hidden=(1,))
     return made(
-        jax.tree.map(lambda w: jnp.stack([w + k for k in range(members)]), network), members=members
+        jax.tree.map(
+            lambda w: w + jnp.arange(members, dtype=w.dtype).reshape(-1, *(1,) * w.ndim), network
+        ),
+        members=members,
     )
 
 
@@ -285,7 +288,8 @@ def test_shapes_of_a_network_take_no_memory_and_are_those_of_the_real_one():
             jax.tree.map(lambda a: (a.shape, np.dtype(a.dtype)), hollow)
         )
         assert isinstance(hollow, one.build)
-    assert hollow.exposure.strides == (0, 0)
+        if family == "graph":
+            assert hollow.exposure.strides == (0, 0)
 
 
 HOSTILE = [
