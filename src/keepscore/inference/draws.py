@@ -55,10 +55,10 @@ def pareto_smoothed(log_weights: Floats) -> tuple[Floats, float]:
     az = _arviz()
     if hasattr(az, "psislw"):
         found, k_hat = az.psislw(np.array(log_weights, dtype=np.float64))
-    else:  # 1.x
+    else:  # 1.x takes log-likelihoods of points left out, whose weights are their inverses
         from arviz_stats.base import array_stats
 
-        found, k_hat = array_stats.psislw(np.array(log_weights, dtype=np.float64))
+        found, k_hat = array_stats.psislw(-np.array(log_weights, dtype=np.float64))
     values = np.asarray(found, dtype=np.float64)
     shift = values.max() + np.log(np.exp(values - values.max()).sum())
     number = float(np.asarray(k_hat))
