@@ -113,7 +113,9 @@ def test_a_run_of_settings_before_these_is_taken_up(tmp_path):
         write_sealed(tmp_path / file, kind, version, content)
     assert weights_equal(ks.train(toy_data(), None, "1k", ASA.paper(), config, tmp_path), made)
     with pytest.raises(MismatchError, match="residual"):
-        ks.train(toy_data(), None, "1k", ASA(per_parameter=False), config, tmp_path)
+        ks.train(
+            toy_data(), None, "1k", ASA(per_parameter=False, residual="huber"), config, tmp_path
+        )
 
 
 def test_poor_scores_are_warned_of_after_a_run_of_full_length_only(quick):

@@ -1,0 +1,1 @@
+"""From a model to an answer in one call: rounds of simulations, and the whole way at once."""
