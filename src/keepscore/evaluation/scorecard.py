@@ -48,6 +48,7 @@ class Size(NamedTuple):
 
 
 SIZES = {
+    "quick": Size(500, 100, 40, 3, 4),
     "small": Size(2_000, 500, 200, 4, 10),
     "medium": Size(20_000, 5_000, 1_000, 7, 20),
     "paper": Size(1_000_000, 20_000, 5_000, None, 30),
@@ -159,7 +160,7 @@ def exact_side(
 
     Args:
         model: The model whose surrogates will be measured.
-        size: "small", "medium" or "paper"; see `scorecard`.
+        size: "quick", "small", "medium" or "paper"; see `scorecard`.
         seed: Root of all randomness.
         say: Told each stage in words.
 
@@ -190,7 +191,8 @@ def scorecard(
     Args:
         surrogate: What `ks.train` or `ks.load` returned.
         model: The model it was trained on. One without a likelihood gets the cross-entropy alone.
-        size: "small" (a minute or so), "medium", or "paper" (10^6 pairs, 3,000 groups of 10).
+        size: "quick", "small" (a minute or so), "medium", or "paper" (10^6 pairs, 3,000 groups of
+            10).
         seed: Root of all randomness.
         exact: The exact side made beforehand by `exact_side`, which several surrogates share;
             size and seed are then its own.
