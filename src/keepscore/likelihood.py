@@ -22,7 +22,7 @@ import threading
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from dataclasses import replace as replaced_fields
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -31,7 +31,13 @@ from keepscore.checks import Floats, as_data, as_floats, as_real, as_theta
 from keepscore.errors import DomainError, DtypeError, MismatchError, ShapeError
 from keepscore.space import Region, Space
 
+if TYPE_CHECKING:
+    from jax import Array
+    from jaxtyping import PyTree
+
 Integers = NDArray[np.int64]
+# data, theta (d,), group -> log-likelihood, all in JAX.
+TracedFunction: TypeAlias = "Callable[[PyTree[Array], Array, Array], Array]"
 
 # Observations times theta in one call of `surface`: 64 MB, should it hold them all in float64.
 BLOCK_ENTRIES = 8_000_000
@@ -44,7 +50,7 @@ class LikelihoodSource(Protocol):
 
     @property
     def space(self) -> Space: ...
-    def given(self, xs: Any) -> Likelihood: ...
+    def given(self, xs: ArrayLike) -> Likelihood: ...
 
 
 class RefinementRecord(Protocol):
@@ -143,7 +149,7 @@ class Modes:
         )
 
 
-def _freeze(record: Any, *names: str) -> None:
+def _freeze(record: Maximum | Modes, *names: str) -> None:
     """The named arrays as read-only copies."""
     for name in names:
         array = np.array(getattr(record, name))
@@ -159,10 +165,10 @@ class Traced:
     compiled for one serves the next; all that belongs to the observations is in `data`.
     """
 
-    function: Callable[[Any, Any, Any], Any]
-    data: Any
+    function: TracedFunction
+    data: PyTree[Array]
 
-    def __call__(self, theta: Any, group: Any) -> Any:
+    def __call__(self, theta: Array, group: Array) -> Array:
         return self.function(self.data, theta, group)
 
 
@@ -271,7 +277,7 @@ class Likelihood:
             )
         return self.pairs(rows, np.arange(self.group_count))
 
-    def squeezed(self, values: Any) -> Any:
+    def squeezed(self, values: ArrayLike) -> Any:
         """Values with a first axis of groups, without it if this is of one single group."""
         if not self.single:
             return values
@@ -383,9 +389,9 @@ class Likelihood:
 class OfChosen:
     """A traced log-likelihood of some groups: (data, chosen (k,)), theta (d,), group -> scalar."""
 
-    function: Callable[[Any, Any, Any], Any]
+    function: TracedFunction
 
-    def __call__(self, data: tuple[Any, Any], theta: Any, group: Any) -> Any:
+    def __call__(self, data: tuple[PyTree[Array], Integers], theta: Array, group: Array) -> Array:
         import jax.numpy as jnp
 
         return self.function(data[0], theta, jnp.asarray(data[1])[group])
