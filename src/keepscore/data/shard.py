@@ -9,15 +9,11 @@ surrogate another distribution. With on_invalid="drop" they are left out and the
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from threadpoolctl import threadpool_limits
 
 from keepscore.checks import Floats, as_declared
 from keepscore.data.design import stream
@@ -36,22 +32,6 @@ class Shard:
 
     def __len__(self) -> int:
         return len(self.arrays["theta"])
-
-
-@contextmanager
-def one_thread() -> Iterator[None]:
-    """BLAS, OpenMP and Numba on one thread: as many processes as cores is parallel enough, and
-    the order of sums, hence the bytes, does not depend on the number of cores."""
-    numba = sys.modules.get("numba")
-    threads = numba.get_num_threads() if numba else 1
-    with threadpool_limits(limits=1):
-        if numba:
-            numba.set_num_threads(1)
-        try:
-            yield
-        finally:
-            if numba:
-                numba.set_num_threads(threads)
 
 
 def make_shard(model: Model, plan: Plan, index: int) -> Shard:

@@ -27,7 +27,7 @@ from keepscore.data.dataset import Dataset
 from keepscore.data.plan import Plan, make_plan, require_possible, share_of
 from keepscore.data.provenance import available_memory, environment
 from keepscore.data.reading import Status, as_dataset, finish, missing_shards
-from keepscore.data.shard import Shard, make_shard, one_thread
+from keepscore.data.shard import Shard, make_shard
 from keepscore.data.verification import check_shards, not_written, recorded
 from keepscore.errors import (
     KeepscoreError,
@@ -39,6 +39,7 @@ from keepscore.errors import (
 )
 from keepscore.files import make_folder, remove_leftovers
 from keepscore.models.base import Model
+from keepscore.processes import cores, one_thread
 
 # What workers cost before their first shard: a process that imports the model, and often JAX, and
 # compiles it anew. With k of them, T seconds of work here take T / k there, and this.
@@ -198,7 +199,7 @@ def _results(job: _Job, todo: Sequence[int], jobs: int | None, cluster: Cluster)
     if cluster is not None:
         yield from _on_cluster(job, todo, cluster)
         return
-    count = workers.cores(jobs)
+    count = cores(jobs)
     left = list(todo)
     alone = count == 1 or len(todo) == 1
     if alone or (jobs is None and not _workers_pay(_seconds(job, todo), count)):

@@ -16,7 +16,7 @@ from pathlib import Path
 from keepscore.data import store
 from keepscore.data.plan import Plan, plain_description
 from keepscore.data.reading import existing, finish
-from keepscore.data.shard import make_shard, one_thread
+from keepscore.data.shard import make_shard
 from keepscore.data.store import ShardRecord
 from keepscore.differences import differences
 from keepscore.errors import (
@@ -28,6 +28,7 @@ from keepscore.errors import (
 )
 from keepscore.files import remove_leftovers
 from keepscore.models import Model, build
+from keepscore.processes import one_thread
 
 NO_RECORD = "is not written"
 

@@ -19,16 +19,14 @@ from __future__ import annotations
 
 import io
 import os
-import pickle
 from collections.abc import Iterator
 from concurrent.futures import Future, as_completed
 from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
 from types import TracebackType
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import numpy as np
-from threadpoolctl import threadpool_limits
 
 from keepscore.checks import Floats, require_count, require_flag
 from keepscore.errors import (
@@ -41,15 +39,16 @@ from keepscore.errors import (
 from keepscore.files import make_folder, read_sealed, write_atomically, write_sealed
 from keepscore.likelihood import Integers, Likelihood
 from keepscore.npy import read_npz
+from keepscore.processes import in_worker, one_thread, packed, start_pool
+
+if TYPE_CHECKING:
+    from joblib.externals.loky import ProcessPoolExecutor
 
 FORMAT, VERSION = "keepscore exact evaluations", 1
 IDENTITY = "identity.json"
 PROBED = 3  # groups whose exact value at the centre of the box identifies the data
 TASKS_PER_WORKER = 4
 ROWS_PER_TASK = 4  # fewer are not worth a worker
-ONE_THREAD = {
-    f"{library}_NUM_THREADS": "1" for library in ("OMP", "OPENBLAS", "MKL", "NUMEXPR", "NUMBA")
-}
 
 
 class Evaluated(NamedTuple):
@@ -86,7 +85,7 @@ class ExactWork:
         self._rows: dict[tuple[int, bytes], int] = {}
         self._parts: list[Evaluated] = []
         self._known: Evaluated | None = None
-        self._workers: Any = None
+        self._workers: ProcessPoolExecutor | None = None
         self._folder = None if path is None else make_folder(path)
         if self._folder is not None:
             self._resume(self._folder)
@@ -148,7 +147,7 @@ class ExactWork:
         count = min(self.jobs * TASKS_PER_WORKER, len(theta) // ROWS_PER_TASK)
         value, slope = np.empty(len(theta)), np.zeros(theta.shape)
         if self.jobs == 1 or count < 2:
-            with threadpool_limits(limits=1):
+            with one_thread():
                 value[order], slope[order] = _evaluate(
                     self.exact, theta[order], group[order], gradient
                 )
@@ -162,7 +161,7 @@ class ExactWork:
         self, tasks: list[Integers], theta: Floats, group: Integers, gradient: bool
     ) -> Iterator[tuple[Integers, tuple[Floats, Floats]]]:
         if self._workers is None:
-            self._workers = _start(self.exact, self.jobs)
+            self._workers = start_pool(packed(self.exact, "The exact likelihood"), self.jobs)
         futures: dict[Future[Any], Integers] = {
             self._workers.submit(_task, theta[part], group[part], gradient): part for part in tasks
         }
@@ -283,36 +282,9 @@ def _evaluate(
 
 # --- workers -------------------------------------------------------------------------------------
 
-_likelihood: Likelihood | None = None
-
-
-def _start(exact: Likelihood, jobs: int) -> Any:
-    from joblib.externals.loky import ProcessPoolExecutor
-    from joblib.externals.loky.backend.reduction import dumps
-
-    try:
-        packed = bytes(dumps(exact))
-    except Exception as error:  # locks, open files, generators: each fails in its own way
-        raise SimulationError(
-            f"The exact likelihood cannot be sent to worker processes: {type(error).__name__}: "
-            f"{error}. Use jobs=1."
-        ) from error
-    return ProcessPoolExecutor(
-        max_workers=jobs, initializer=_prepare, initargs=(packed,), env=ONE_THREAD
-    )
-
-
-def _prepare(packed: bytes) -> None:
-    """Runs once in a new worker; the bytes are our parent's own, never a file's."""
-    global _likelihood
-    threadpool_limits(limits=1)
-    _likelihood = pickle.loads(packed)  # noqa: S301
-
 
 def _task(theta: Floats, group: Integers, gradient: bool) -> tuple[Floats, Floats]:
-    if _likelihood is None:
-        raise SimulationError("A worker was asked before it was ready.")
-    return _evaluate(_likelihood, theta, group, gradient)
+    return _evaluate(cast(Likelihood, in_worker()), theta, group, gradient)
 
 
 def _bar(shown: bool, total: int | None) -> Any:
