@@ -28,6 +28,7 @@ import numpy as np
 from scipy import stats
 
 from keepscore.checks import Floats, require_count, require_level
+from keepscore.cluster import Cluster
 from keepscore.errors import DomainError, KeepscoreWarning, MismatchError
 from keepscore.inference.correction import Correction, TracedSum, corrected, joined
 from keepscore.inference.exact_work import ExactWork
@@ -61,6 +62,7 @@ def refine(
     jobs: int = 1,
     path: str | os.PathLike[str] | None = None,
     progress: bool = False,
+    cluster: Cluster | None = None,
 ) -> Likelihood:
     """A surrogate's likelihood corrected by a few exact evaluations, with a stated error.
 
@@ -76,6 +78,7 @@ def refine(
         path: Folder in which exact evaluations are kept; a run that was killed goes on from there,
             and so does one with a better surrogate of the same data.
         progress: Whether to show a progress bar.
+        cluster: Address of a Dask scheduler, or a `distributed.Client`, to use instead of `jobs`.
 
     Returns:
         A likelihood of kind "refined" that every function of inference takes; its `refinement` says
@@ -113,7 +116,7 @@ def refine(
     if not (np.isfinite(tolerance) and tolerance > 0):
         raise DomainError(f"tolerance must be positive; got {tolerance!r}.")
     total = evaluations * like.group_count  # at most
-    with ExactWork(exact, jobs, path, progress, total) as work:
+    with ExactWork(exact, jobs, path, progress, total, cluster) as work:
         return refine_with(like, work, evaluations, tolerance, level, region, seed)
 
 
@@ -128,6 +131,7 @@ class RefinedSource:
     tolerance: float = TOLERANCE
     jobs: int = 1
     path: str | os.PathLike[str] | None = None
+    cluster: Cluster | None = None
 
     @property
     def space(self) -> Space:
@@ -142,6 +146,7 @@ class RefinedSource:
             self.tolerance,
             jobs=self.jobs,
             path=self.path,
+            cluster=self.cluster,
         )
 
 
