@@ -144,3 +144,16 @@ def test_forms_of_the_repository_can_be_read():
     contact = yaml.safe_load((forms / "config.yml").read_text())["contact_links"][0]["url"]
     assert contact in (ROOT / "SECURITY.md").read_text()
     assert contact.startswith(PROJECT["project"]["urls"]["Source"])
+
+
+def test_no_lower_bound_is_one_that_was_found_false():
+    """With these versions training or sampling fails, though they install; `make test-lowest`
+    runs all tests on the bounds themselves."""
+    false = {"equinox": (0, 12), "blackjax": (1, 2, 4), "pandas": (2, 2, 1)}
+    every = [
+        *PROJECT["project"]["dependencies"],
+        *PROJECT["project"]["optional-dependencies"]["pandas"],
+    ]
+    bounds = dict(re.fullmatch(r"([\w-]+)>=([\d.]+)", wanted).groups() for wanted in every)
+    for name, version in false.items():
+        assert tuple(int(part) for part in bounds[name].split(".")) > version
