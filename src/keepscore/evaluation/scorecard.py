@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
-from keepscore.checks import require_choice
+from keepscore.checks import require_choice, require_package
 from keepscore.evaluation.estimate import Estimate
 from keepscore.evaluation.etest import GRID, ETest, ETestSet, etest, etest_set
 from keepscore.evaluation.ltest import (
@@ -126,9 +126,8 @@ class Scorecard:
         }
 
     def to_frame(self) -> pd.DataFrame:
-        """One row per metric: test, metric, value, se, ideal."""
-        import pandas as pd
-
+        """One row per metric: test, metric, value, se, ideal. Needs pandas (extra `pandas`)."""
+        pd = require_package("pandas", "to_frame", "pandas")
         return pd.DataFrame(
             [
                 {
