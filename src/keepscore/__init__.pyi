@@ -16,6 +16,7 @@ from keepscore.data.verification import repair as repair
 from keepscore.data.verification import verify as verify
 from keepscore.errors import KeepscoreError as KeepscoreError
 from keepscore.errors import KeepscoreWarning as KeepscoreWarning
+from keepscore.evaluation.data_check import check_data as check_data
 from keepscore.evaluation.equivalence import equivalence as equivalence
 from keepscore.evaluation.etest import etest as etest
 from keepscore.evaluation.ltest import ltest as ltest
