@@ -10,7 +10,7 @@ Whoever builds one gives three functions, having computed beforehand all that de
     pairs_gradient(theta, group)  (m, d), (m,) int  ->  (m,), (m, d) the same, with the gradient
     surface(theta)                (m, d)            ->  (g, m)       every group at every theta
 
-A likelihood remembers its maximum over each region once somebody has searched for it
+A likelihood remembers its maximum over each region once it has been searched for
 (`inference.maximise`), so that estimates, tests, sets and posteriors of one object search once.
 What is remembered is never changed in place, only replaced by something at least as high, and a
 selection of groups takes its part of what the whole knows.
@@ -51,6 +51,13 @@ class LikelihoodSource(Protocol):
     @property
     def space(self) -> Space: ...
     def given(self, xs: ArrayLike) -> Likelihood: ...
+
+
+class SourceOfShape(LikelihoodSource, Protocol):
+    """The same, with the shape of one observation."""
+
+    @property
+    def x_shape(self) -> tuple[int, ...]: ...
 
 
 class RefinementRecord(Protocol):
@@ -176,8 +183,22 @@ class Traced:
 class Likelihood:
     """Log-likelihood of one group of observations, or of many groups at once.
 
-    `like(theta)` evaluates it, `like[3]` and `like.select([0, 2])` are those of some groups, and
-    iterating gives one likelihood per group.
+    `model.given(xs)`, `surrogate.given(xs)` and `ks.refine` make one. `like(theta)` evaluates it,
+    `like[3]` and `like.select([0, 2])` are those of some groups, and iterating gives one likelihood
+    per group.
+
+    Args:
+        space: The parameters.
+        group_count: Number of groups, g.
+        group_size: Observations per group.
+        pairs: (m, d), (m,) of group numbers -> (m,), as the top of `likelihood.py` says.
+        pairs_gradient: The same -> (m,), (m, d).
+        surface: (m, d) -> (g, m).
+        single: Whether results leave out the axis of groups.
+        kind: "exact", "surrogate" or "refined".
+        traceable: The same written in JAX, for samplers; None: they call the functions above.
+        calibration: Plain data of a calibration saved with a surrogate.
+        refinement: Of a refined likelihood: its error, what it cost and where it holds.
 
     Example:
         >>> import numpy as np

@@ -11,6 +11,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
+from numpy.typing import ArrayLike
+
 from keepscore.checks import require_choice, require_package
 from keepscore.evaluation.estimate import Estimate
 from keepscore.evaluation.etest import GRID, ETest, ETestSet, etest, etest_set
@@ -33,7 +35,7 @@ if TYPE_CHECKING:
 class Measurable(LogRatio, Protocol):
     """What a scorecard asks of a surrogate."""
 
-    def given(self, xs: Any) -> Likelihood: ...
+    def given(self, xs: ArrayLike) -> Likelihood: ...
 
 
 class Size(NamedTuple):
@@ -204,7 +206,22 @@ def scorecard(
         UnknownNameError: No such size.
 
     Example:
-        >>> print(ks.scorecard(surrogate, model))  # doctest: +SKIP
+        >>> from types import SimpleNamespace
+        >>> import keepscore as ks
+        >>> space = ks.Space([ks.Parameter("mean", -2, 2, "identity")])
+        >>> model = ks.models.from_functions(
+        ...     space,
+        ...     (3,),
+        ...     simulate=lambda theta, rng: theta + rng.standard_normal((len(theta), 3)),
+        ...     log_prob=lambda theta, x: -0.5 * ((x - theta) ** 2).sum(axis=1),
+        ...     score=lambda theta, x: (x - theta).sum(axis=1, keepdims=True),
+        ... )
+        >>> perfect = SimpleNamespace(  # stands for a trained surrogate here
+        ...     space=space, log_ratio=model.log_prob, score=model.score, given=model.given
+        ... )
+        >>> card = ks.scorecard(perfect, model)
+        >>> card.etest.lrt_mse.value, card.ltest.rmse_far.value
+        (0.0, 0.0)
     """
     require_same_space(surrogate.space, model.space)
     sets = exact_side(model, size, seed) if exact is None else exact

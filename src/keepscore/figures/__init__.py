@@ -10,7 +10,7 @@
     ks.figures.save_figure(figure, file)
 
 Each takes what the functions of the package return, and `ax=`, the Axes to draw into. Each returns
-a matplotlib Figure that belongs to nobody else: `figure.savefig("name.png")`.
+a matplotlib Figure of its own: `figure.savefig("name.png")`.
 """
 
 from keepscore.figures.coverage_marks import coverage

@@ -8,10 +8,10 @@ The box becomes all of R^d by a logit, centred and whitened at the maximum of th
 A is d x d, computed once in NumPy, so the sampler itself needs only a diagonal mass matrix (jitted
 code here holds no factorisation). Every chain has its own group and chart, and all advance in one
 program, compiled once: a likelihood written in JAX is traced; any other is called from JAX, with
-its gradient, once for all chains a leapfrog step.
+its gradient, once per leapfrog step for all chains.
 
 A whitened density needs trajectories of a few steps. They end at 2^7: an improper posterior (a
-prior that is no density) then costs minutes and a warning, not for ever.
+prior that is no density) then costs minutes and a warning, and ends.
 """
 
 from __future__ import annotations
