@@ -46,7 +46,7 @@ _HOMES = {
     "report": "keepscore.reports.compose",
     "worth": "keepscore.evaluation.pilot",
 }
-_SUBPACKAGES = ("models", "networks", "errors", "figures")
+_SUBPACKAGES = ("models", "networks", "errors", "figures", "priors")
 
 __all__ = sorted([*_HOMES, *_SUBPACKAGES, "__version__"])
 

@@ -12,6 +12,11 @@ by row (what depends on theta alone is then computed once for each theta):
 
     table(features, theta)  (b, f), (m, d) -> (m, b)
 
+That it is a density in x, up to a factor that does not depend on theta, and h is its logarithm less
+a function of x. Training then maximises its likelihood too (`training/step.py`):
+
+    log_density(features, theta)  (b, f), (b, d) -> (b,)
+
 By `linear_head = True`, that its head is linear in the features. The features of a group of
 independent observations then add up, and a group costs one head, whatever its size. And by
 `x_scale`, how x is to be scaled for it:
@@ -74,6 +79,11 @@ def has_table(network: Any) -> bool:
     return hasattr(_inner(network), "table")
 
 
+def has_density(network: Any) -> bool:
+    """Whether the network is a density in x."""
+    return hasattr(_inner(network), "log_density")
+
+
 def _inner(network: Any) -> Any:
     return network.network if isinstance(network, Scaled) else network
 
@@ -112,6 +122,12 @@ class Scaled(eqx.Module):
 
     def head(self, features: Float[Array, "b f"], theta: Float[Array, "b d"]) -> Float[Array, " b"]:
         return self.network.head(features, self.scaled_theta(theta))
+
+    def log_density(
+        self, features: Float[Array, "b f"], theta: Float[Array, "b d"]
+    ) -> Float[Array, " b"]:
+        """That of a network that is one (`has_density`)."""
+        return self.network.log_density(features, self.scaled_theta(theta))
 
     def scaled_theta(self, theta: Float[Array, "b d"]) -> Float[Array, "b d"]:
         return (theta - self.theta_mean) / self.theta_sd
