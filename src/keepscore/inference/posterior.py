@@ -121,11 +121,18 @@ def posterior(
     Example:
         >>> import numpy as np
         >>> import keepscore as ks
-        >>> model = ks.models.GaussianField(shape=(3, 3))
-        >>> xs = model.simulate(np.tile(model.space.grid(3)[13], (5, 1)), np.random.default_rng(0))
-        >>> result = ks.posterior(model.given(xs), draws=100, method="smc")
-        >>> result.posterior.attrs["basis"], sorted(result.posterior.sizes.values())
-        ('exact', [4, 100])
+        >>> space = ks.Space([ks.Parameter("mean", -2, 2, "identity")])
+        >>> model = ks.models.from_functions(
+        ...     space,
+        ...     (3,),
+        ...     simulate=lambda theta, rng: theta + rng.standard_normal((len(theta), 3)),
+        ...     log_prob=lambda theta, x: -0.5 * ((x - theta) ** 2).sum(axis=1),
+        ...     score=lambda theta, x: (x - theta).sum(axis=1, keepdims=True),
+        ... )
+        >>> xs = np.array([[0.1, -0.3, 0.8], [1.0, 0.2, 0.6]])
+        >>> result = ks.posterior(model.given(xs), method="smc")
+        >>> result.posterior.attrs["basis"], bool(abs(result.posterior["mean"].mean() - 0.4) < 0.1)
+        ('exact', True)
     """
     require_likelihood(like)
     if like.group_count != 1:
