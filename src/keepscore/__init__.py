@@ -45,6 +45,8 @@ _HOMES = {
     "equivalence": "keepscore.evaluation",
     "report": "keepscore.reports.compose",
     "worth": "keepscore.evaluation.pilot",
+    "check_data": "keepscore.evaluation.data_check",
+    "fit": "keepscore.fitting",
 }
 _SUBPACKAGES = ("models", "networks", "errors", "figures")
 

@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Iterable, Sequence
+from types import ModuleType
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from keepscore.errors import DomainError, DtypeError, NonFiniteError, ShapeError, unknown_name
+from keepscore.errors import (
+    DomainError,
+    DtypeError,
+    MissingError,
+    NonFiniteError,
+    ShapeError,
+    unknown_name,
+)
 
 Floats = NDArray[np.float64]
 LARGEST_COUNT = 2**63  # of seeds and counts: beyond it no array can go
@@ -237,3 +246,19 @@ def require_flag(value: bool, name: str) -> bool:
     if not isinstance(value, (bool, np.bool_)):
         raise DtypeError(f"{name} must be True or False; got {value!r}.")
     return bool(value)
+
+
+def require_package(module: str, what: str, extra: str) -> ModuleType:
+    """A module of a package that comes with one of our extras; an error names the extra.
+
+    An import that fails for another reason, inside that package, is shown as it is.
+    """
+    try:
+        return importlib.import_module(module)
+    except ModuleNotFoundError as error:
+        package = module.partition(".")[0]
+        if (error.name or "").partition(".")[0] != package:
+            raise
+        raise MissingError(
+            f"{what} needs {package}, which is not installed: pip install 'keepscore[{extra}]'."
+        ) from None

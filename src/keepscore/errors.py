@@ -76,6 +76,10 @@ class BusyError(KeepscoreError, RuntimeError):
     """A folder is being written by another process; the message says which folder."""
 
 
+class ModelError(KeepscoreError, ValueError):
+    """A model whose simulator, likelihood and score contradict each other."""
+
+
 class SimulationError(KeepscoreError, RuntimeError):
     """A simulator returned invalid values, or a worker failed repeatedly."""
 

@@ -165,6 +165,17 @@ class Surrogate:
             out[part] = self._evaluator.scores(features, rows[part], index)[1][:, 0]
         return out
 
+    def features(self, x: ArrayLike) -> Floats:
+        """What the network keeps of each observation x (n, *x_shape): (n, features); for an
+        ensemble the mean over its members."""
+        data = as_data(x, self.x_shape)
+        self._require_near(data)
+        parts = [
+            np.asarray(_finite(self._evaluator.features(data[part, None]))).mean(axis=0)[:, 0]
+            for part, _ in evaluator.pieces(len(data), evaluator.HEAD_ROWS)
+        ]
+        return np.concatenate(parts).astype(np.float64)
+
     def given(self, xs: ArrayLike, *, each: bool = False, interpolate: bool = True) -> Likelihood:
         """Log-likelihood of iid observations (n, *x_shape), one theta for all of them (with
         each=True, one for each), or of g groups (g, n, *x_shape), one theta per group.

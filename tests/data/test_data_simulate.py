@@ -383,7 +383,7 @@ def worker_state(index):
     ],
 )
 def test_wrong_arguments_are_typed_errors(change, error, monkeypatch):
-    monkeypatch.setattr("keepscore.data.cluster.CONNECT_SECONDS", 0.5)
+    monkeypatch.setattr("keepscore.cluster.CONNECT_SECONDS", 0.5)
     with pytest.raises(error):
         ks.simulate(**{"model": GaussianToy(), "n": 100, **change})
 

@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Any
 
 from numpy.typing import ArrayLike
 
+from keepscore.checks import require_package
 from keepscore.errors import MissingError
 from keepscore.likelihood import Likelihood, SourceOfShape
 from keepscore.space import Region, Space
@@ -67,12 +68,6 @@ def to_sbi_potential(
 
 def _bridge() -> Any:
     """The module written in torch, or an error that says what to install."""
-    try:
-        return importlib.import_module("keepscore.bridges.sbi_potential")
-    except ModuleNotFoundError as error:
-        if error.name is None or error.name.partition(".")[0] not in ("torch", "sbi"):
-            raise
-        raise MissingError(
-            f"The bridge to sbi needs the package {error.name!r}, which is not installed; "
-            'install it: pip install "sbi>=0.24".'
-        ) from None
+    for package in ("torch", "sbi"):
+        require_package(package, "The bridge to sbi", "sbi")
+    return importlib.import_module("keepscore.bridges.sbi_potential")

@@ -21,8 +21,8 @@ from typing import Any
 
 import numpy as np
 
+from keepscore.cluster import Cluster
 from keepscore.data import store, workers
-from keepscore.data.cluster import Cluster
 from keepscore.data.dataset import Dataset
 from keepscore.data.plan import Plan, make_plan, require_possible, share_of
 from keepscore.data.provenance import available_memory, environment

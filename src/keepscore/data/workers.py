@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from threadpoolctl import threadpool_limits
 
-from keepscore.data.cluster import Cluster, dask_client
+from keepscore.cluster import Cluster, dask_client
 from keepscore.errors import SimulationError
 from keepscore.processes import in_worker, one_thread, packed, start_pool, unpacked
 

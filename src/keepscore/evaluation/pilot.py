@@ -166,7 +166,7 @@ def worth(
     began = time.perf_counter()
     config = TrainConfig() if config is None else config
     progress("timing the simulator")
-    simulation, score = _simulation_costs(model, seed)
+    simulation, score = simulation_costs(model, seed)
     progress(f"simulating {n:,}")
     data = simulate(model, n, seed=seed)
     tests = ltest_set(model, 4_000, seed + 1, exact=1_000, evidence=2, intervals=4)
@@ -213,22 +213,24 @@ def _one(
     return value, 1e-3 * float(np.median(epochs[1:] or epochs))
 
 
-def _simulation_costs(model: Model, seed: int) -> tuple[float, float]:
-    """Seconds of a simulation, and of its score on top."""
+def simulation_costs(model: Model, seed: int) -> tuple[float, float]:
+    """Seconds of a simulation, and of its score on top (0 where the model has none)."""
     rng = np.random.default_rng([seed, 0x30B7])
 
     def seconds(call: Callable[..., Any]) -> float:
-        call(model.space.uniform(2, rng, "train"), rng)  # compiles where there is anything to
-        count, spent = 4, 0.0
-        while spent < TIMING_SECONDS:
+        count, spent, first = 4, 0.0, 0.0
+        while spent < TIMING_SECONDS and first < 8 * TIMING_SECONDS:
             count *= 2
             theta = model.space.uniform(count, rng, "train")
-            begin = time.perf_counter()
-            call(theta, rng)
-            spent = time.perf_counter() - begin
+            for _ in range(2):  # what is compiled is compiled anew for every shape
+                begin = time.perf_counter()
+                call(theta, rng)
+                first, spent = spent, time.perf_counter() - begin
         return spent / count
 
     plain = seconds(model.simulate)
+    if model.score_kind is None:
+        return plain, 0.0
     return plain, max(0.0, seconds(model.simulate_with_score) - plain)
 
 

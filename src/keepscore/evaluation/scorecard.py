@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from numpy.typing import ArrayLike
 
-from keepscore.checks import require_choice
+from keepscore.checks import require_choice, require_package
 from keepscore.evaluation.estimate import Estimate
 from keepscore.evaluation.etest import GRID, ETest, ETestSet, etest, etest_set
 from keepscore.evaluation.ltest import (
@@ -50,6 +50,7 @@ class Size(NamedTuple):
 
 
 SIZES = {
+    "quick": Size(500, 100, 40, 3, 4),
     "small": Size(2_000, 500, 200, 4, 10),
     "medium": Size(20_000, 5_000, 1_000, 7, 20),
     "paper": Size(1_000_000, 20_000, 5_000, None, 30),
@@ -127,9 +128,8 @@ class Scorecard:
         }
 
     def to_frame(self) -> pd.DataFrame:
-        """One row per metric: test, metric, value, se, ideal."""
-        import pandas as pd
-
+        """One row per metric: test, metric, value, se, ideal. Needs pandas (extra `pandas`)."""
+        pd = require_package("pandas", "to_frame", "pandas")
         return pd.DataFrame(
             [
                 {
@@ -161,7 +161,7 @@ def exact_side(
 
     Args:
         model: The model whose surrogates will be measured.
-        size: "small", "medium" or "paper"; see `scorecard`.
+        size: "quick", "small", "medium" or "paper"; see `scorecard`.
         seed: Root of all randomness.
         say: Told each stage in words.
 
@@ -192,7 +192,8 @@ def scorecard(
     Args:
         surrogate: What `ks.train` or `ks.load` returned.
         model: The model it was trained on. One without a likelihood gets the cross-entropy alone.
-        size: "small" (a minute or so), "medium", or "paper" (10^6 pairs, 3,000 groups of 10).
+        size: "quick", "small" (a minute or so), "medium", or "paper" (10^6 pairs, 3,000 groups of
+            10).
         seed: Root of all randomness.
         exact: The exact side made beforehand by `exact_side`, which several surrogates share;
             size and seed are then its own.

@@ -34,8 +34,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from keepscore.checks import Floats, require_name
-from keepscore.errors import DomainError, DtypeError, MissingError, unknown_name
+from keepscore.checks import Floats, require_name, require_package
+from keepscore.errors import DomainError, DtypeError, unknown_name
 from keepscore.models.base import Symmetry
 from keepscore.models.from_functions import FunctionModel, from_functions
 from keepscore.space import Space
@@ -213,12 +213,7 @@ def from_numpyro(
         >>> model.x_shape, model.score_kind
         ((5,), 'exact')
     """
-    try:
-        import numpyro.distributions as dist
-    except ImportError:
-        raise MissingError(
-            "from_numpyro needs numpyro: pip install 'keepscore[numpyro]'."
-        ) from None
+    dist = require_package("numpyro.distributions", "from_numpyro", "numpyro")
     if not callable(program):
         raise DtypeError(f"program must be a function; got {program!r}.")
     if not isinstance(space, Space):
