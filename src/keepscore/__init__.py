@@ -48,7 +48,7 @@ _HOMES = {
     "check_data": "keepscore.evaluation.data_check",
     "fit": "keepscore.fitting",
 }
-_SUBPACKAGES = ("models", "networks", "errors", "figures")
+_SUBPACKAGES = ("models", "networks", "errors", "figures", "priors")
 
 __all__ = sorted([*_HOMES, *_SUBPACKAGES, "__version__"])
 

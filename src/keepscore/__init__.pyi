@@ -8,6 +8,7 @@ from keepscore import errors as errors
 from keepscore import figures as figures
 from keepscore import models as models
 from keepscore import networks as networks
+from keepscore import priors as priors
 from keepscore.data.dataset import Dataset as Dataset
 from keepscore.data.dataset import dataset as dataset
 from keepscore.data.reading import open_dataset as open_dataset

@@ -69,8 +69,8 @@ def simulate(
         n: Number of rows.
         seed: Root seed, 0 or more. Sets of different purposes never share a random stream.
         path: Folder to write to, and to resume from. Without it everything stays in memory.
-        purpose: "train" and "validation" are stratified on the train box; "test" is uniform on the
-            base box.
+        purpose: "train" and "validation" are stratified on the train box; "test" is independent
+            draws on the base box. Uniform, or from the prior where the space has one.
         scores: Whether to keep the model's scores, if it has any.
         jobs: Number of processes; all cores by default, one (this) for short runs.
         cluster: Address of a Dask scheduler, or a `distributed.Client`, to use instead of `jobs`.

@@ -29,7 +29,7 @@ from keepscore.checks import Floats
 from keepscore.errors import KeepscoreWarning, MissingError
 from keepscore.evaluation.estimate import Estimate, mean
 from keepscore.evaluation.exact_cache import Arrays, cached
-from keepscore.inference import lrt
+from keepscore.inference.lrt import lrt
 from keepscore.likelihood import LikelihoodSource
 from keepscore.models.base import Model, describe
 from keepscore.numerics.space_filling import fill_cube

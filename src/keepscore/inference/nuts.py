@@ -68,6 +68,24 @@ class Own(NamedTuple):
 
 
 @dataclass(frozen=True)
+class SpacePrior:
+    """The prior of a space as a log density of theta (d,) in JAX, up to a constant. Equal for equal
+    spaces, so that what is compiled for one data set serves the next."""
+
+    space: Space
+
+    def __call__(self, theta: Array) -> Array:
+        import jax.numpy as jnp
+
+        return self.space.unnormalised_log_prior(theta, jnp)
+
+
+def prior_of(space: Space) -> SpacePrior | None:
+    """The prior of a space; None if it is uniform."""
+    return SpacePrior(space) if space.has_prior else None
+
+
+@dataclass(frozen=True)
 class Settings:
     """How long to run, and the acceptance rate the step size is tuned for."""
 

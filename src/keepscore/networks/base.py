@@ -12,6 +12,11 @@ by row (what depends on theta alone is then computed once for each theta):
 
     table(features, theta)  (b, f), (m, d) -> (m, b)
 
+That it is a density in x, up to a factor that does not depend on theta, and h is its logarithm less
+a function of x. Training then maximises its likelihood too (`training/step.py`):
+
+    log_density(features, theta)  (b, f), (b, d) -> (b,)
+
 By `linear_head = True`, that its head is linear in the features. The features of a group of
 independent observations then add up, and a group costs one head, whatever its size. And by
 `x_scale`, how x is to be scaled for it:
@@ -49,6 +54,13 @@ class Network(Protocol):
     def head(self, features: Array, theta: Array) -> Array: ...
 
 
+@runtime_checkable
+class DensityNetwork(Network, Protocol):
+    """A network that is a density in x: `log_density` is log q(x | theta)."""
+
+    def log_density(self, features: Array, theta: Array) -> Array: ...
+
+
 def is_weight(leaf: object) -> bool:
     """Whether a leaf of a network is trained."""
     return isinstance(leaf, jax.Array) and jnp.issubdtype(leaf.dtype, jnp.inexact)
@@ -72,6 +84,11 @@ def has_linear_head(network: Network) -> bool:
 def has_table(network: Network) -> bool:
     """Whether the network computes every pair at once."""
     return hasattr(_inner(network), "table")
+
+
+def has_density(network: Network) -> bool:
+    """Whether the network is a density in x."""
+    return hasattr(_inner(network), "log_density")
 
 
 def _inner(network: Network) -> Network:
@@ -114,6 +131,13 @@ class Scaled(eqx.Module):
 
     def head(self, features: Float[Array, "b f"], theta: Float[Array, "b d"]) -> Float[Array, " b"]:
         return self.network.head(features, self.scaled_theta(theta))
+
+    def log_density(
+        self, features: Float[Array, "b f"], theta: Float[Array, "b d"]
+    ) -> Float[Array, " b"]:
+        """That of a network that is one (`has_density`)."""
+        assert isinstance(self.network, DensityNetwork)
+        return self.network.log_density(features, self.scaled_theta(theta))
 
     def scaled_theta(self, theta: Float[Array, "b d"]) -> Float[Array, "b d"]:
         return (theta - self.theta_mean) / self.theta_sd

@@ -7,9 +7,12 @@ A name is a size ("30k"), a family and a size ("mlp-30k"), or "auto".
     "markov"                   sequence                     markov-10k
     "gaussian-field"           image                        spectral-5k
     "stationary-field"         image                        tailed-5k
-    "iid"                      mlp                          set-25k
+    "iid", rows of few numbers mlp                          mixture-set-10k
+    "iid", other rows          mlp                          set-25k
     nothing, x of few numbers  mlp                          residual-25k
     nothing, x of many         mlp                          mlp-30k
+
+Rows of few numbers: at most 16, and continuous (a mixture of densities has no place on a lattice).
 
 A description is JSON: family, layer widths, x_shape, d and whether inputs are scaled. It holds no
 code; a network of a user's own class is only described by that class's name, and whoever loads it
@@ -40,7 +43,17 @@ from keepscore.errors import (
     ShapeError,
     unknown_name,
 )
-from keepscore.networks import graph, image, markov, mlp, quadratic, residual, sequence, spectral
+from keepscore.networks import (
+    graph,
+    image,
+    markov,
+    mixture,
+    mlp,
+    quadratic,
+    residual,
+    sequence,
+    spectral,
+)
 from keepscore.networks.base import (
     X_SCALES,
     Network,
@@ -74,6 +87,8 @@ FAMILIES: dict[str, Family] = {
     "graph": Family(graph.GraphNetwork, graph.SIZES),
     "residual": Family(residual.ResidualNetwork, residual.SIZES),
     "set": Family(residual.ResidualSetNetwork, residual.SIZES),
+    "mixture": Family(mixture.MixtureNetwork, mixture.SIZES),
+    "mixture-set": Family(mixture.MixtureSetNetwork, mixture.SIZES),
 }
 # By what the data declare: the family of a size alone, and what "auto" stands for.
 FAMILY_OF_STRUCTURE = {"markov": "sequence", "gaussian-field": "image", "stationary-field": "image"}
@@ -84,6 +99,8 @@ AUTO = {
     "iid": "set-25k",
 }
 AUTO_ON_GRAPH = "graph-10k"
+AUTO_ROWS = "mixture-set-10k"  # structure "iid", rows of few continuous numbers
+FEW_IN_ROW = 16
 AUTO_FEW = "residual-25k"
 AUTO_MANY = "mlp-30k"
 FEW = 256  # numbers in x: theta may enter before x is embedded
@@ -107,13 +124,15 @@ def resolve(
     structure: str | None,
     key: jax.Array,
     contacts: np.ndarray | None = None,
+    continuous: bool = True,
 ) -> Network:
     """A network for such data, from a name, a module, or a function of a key that makes one.
 
-    contacts: weights (K, K) of the graph that a chain x (T, K) lives on, if it does.
+    contacts: weights (K, K) of the graph that a chain x (T, K) lives on, if it does. continuous:
+    whether x is, entry by entry (`is_continuous`).
     """
     if isinstance(network, str):
-        family, size = _parse(network, x_shape, structure, contacts is not None)
+        family, size = _parse(network, x_shape, structure, contacts is not None, continuous)
         if family == "graph" and contacts is not None:
             return graph.GraphNetworkMaker(np.asarray(contacts), size, tuple(x_shape), d)(key)
         rng = np.random.default_rng(np.asarray(jax.random.key_data(key)).ravel())
@@ -344,11 +363,13 @@ def _are_widths(widths: Mapping[str, Any], weights: int | None = None) -> bool:
 
 
 def _parse(
-    name: str, x_shape: Sequence[int], structure: str | None, on_graph: bool
+    name: str, x_shape: Sequence[int], structure: str | None, on_graph: bool, continuous: bool
 ) -> tuple[str, str]:
     name = name.lower()
     if name == "auto" and structure == "markov" and on_graph:
         name = AUTO_ON_GRAPH
+    elif name == "auto" and _has_few_in_row(x_shape, structure) and continuous:
+        name = AUTO_ROWS
     elif name == "auto":
         otherwise = AUTO_FEW if math.prod(x_shape) <= FEW else AUTO_MANY
         name = AUTO.get(structure or "", otherwise)
@@ -360,6 +381,20 @@ def _parse(
     if size not in FAMILIES[family].sizes:
         raise unknown_name(f"size of the {family} network", size, names(family))
     return family, size
+
+
+def _has_few_in_row(x_shape: Sequence[int], structure: str | None) -> bool:
+    rows = structure == "iid" and len(x_shape) > 1
+    return rows and math.prod(x_shape[1:]) <= FEW_IN_ROW
+
+
+def is_continuous(x: np.ndarray) -> bool:
+    """Whether values of x hardly ever repeat: at most one in a hundred, in each entry of a row."""
+    if x.dtype.kind != "f" or x.ndim == 0 or x.size == 0:
+        return False
+    entries = x.reshape(-1, x.shape[-1])
+    different = [len(np.unique(column)) for column in entries.T]
+    return min(different) >= 0.99 * len(entries)
 
 
 def _traced(function: Callable[..., Any], what: str, *arguments: Any) -> Any:

@@ -44,6 +44,7 @@ from keepscore.losses import (
 from keepscore.losses.score import TOLERANCE
 from keepscore.networks import Network, Tree, Weights
 from keepscore.networks.safetensors_io import digest_of, to_tensors
+from keepscore.space import Space
 from keepscore.surrogate import NAME as SURROGATE
 from keepscore.surrogate import Surrogate, load
 from keepscore.training import history
@@ -217,7 +218,7 @@ def _guarded(
     """The surrogate trained with scores, or, where they did harm, one trained without."""
     quality = result.quality
     assert quality is not None
-    if not is_suspect(quality, result.history):
+    if not is_suspect(quality, result.history, networks.has_density(result.network)):
         return result
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", KeepscoreWarning)  # of poor scores: said of what is kept
@@ -383,8 +384,10 @@ def _networks(
     x_shape, d = data.x.shape[1:], data.space.d
     contacts = getattr(data, "contacts", None)
 
+    continuous = networks.is_continuous(x_sample(rows))
+
     def make(key: jax.Array) -> Network:
-        return networks.resolve(network, x_shape, d, data.structure, key, contacts)
+        return networks.resolve(network, x_shape, d, data.structure, key, contacts, continuous)
 
     seeds = np.random.SeedSequence(config.seed).generate_state(config.members)
     keys = [jax.random.key(int(seed)) for seed in seeds]
@@ -396,7 +399,7 @@ def _networks(
     many = [make(k) for k in keys]
     built = many[0]
     if config.scale_inputs:
-        box = data.space.box("train")
+        box = _theta_range(data.space)
         many = [networks.standardise(one, x_sample(rows), *box) for one in many]
         built = many[0]
     weights, rest = networks.split(built)
@@ -404,6 +407,14 @@ def _networks(
         every = [networks.split(one)[0] for one in many]
         weights = jax.tree.map(lambda *leaves: jnp.stack(leaves), *every)
     return built, weights, rest
+
+
+def _theta_range(space: Space) -> tuple[Floats, Floats]:
+    """The box of a uniform draw with the mean and standard deviation that theta has."""
+    if not space.has_prior:
+        return space.box("train")
+    mean, sd = space.spread("train")
+    return mean - np.sqrt(3) * sd, mean + np.sqrt(3) * sd
 
 
 def _engine(
