@@ -40,7 +40,7 @@ def as_real(values: ArrayLike, name: str) -> NDArray[Any]:
 
 
 def as_declared(
-    values: Any, shape: tuple[int, ...], dtype: np.dtype[Any], source: str
+    values: ArrayLike, shape: tuple[int, ...], dtype: np.dtype[Any], source: str
 ) -> NDArray[Any]:
     """A copy of what a function returned, in its declared shape and dtype.
 
@@ -94,7 +94,7 @@ def as_floats(values: ArrayLike, name: str) -> Floats:
     return np.asarray(array, dtype=np.float64, order="C")
 
 
-def as_number(value: Any, name: str) -> float:
+def as_number(value: object, name: str) -> float:
     """One real number as a Python float: int, float, a NumPy scalar or a 0-d array.
 
     Text, bool, complex, None and arrays with axes are refused, and so is an integer that has no
@@ -116,7 +116,7 @@ def as_number(value: Any, name: str) -> float:
     return number
 
 
-def require_choice(value: Any, what: str, known: Iterable[str]) -> str:
+def require_choice(value: object, what: str, known: Iterable[str]) -> str:
     """One of the known names; anything else is an error with the nearest match."""
     names = tuple(known)
     if not isinstance(value, str) or value not in names:
@@ -124,7 +124,7 @@ def require_choice(value: Any, what: str, known: Iterable[str]) -> str:
     return value
 
 
-def require_parts(value: Any, what: str, *parts: str) -> None:
+def require_parts(value: object, what: str, *parts: str) -> None:
     """An object with these attributes: a model, a surrogate, whatever has them. Not a class."""
     missing = [part for part in parts if not hasattr(value, part)]
     if missing or isinstance(value, type):
@@ -133,7 +133,7 @@ def require_parts(value: Any, what: str, *parts: str) -> None:
         )
 
 
-def require_rng(rng: Any, name: str = "rng") -> np.random.Generator:
+def require_rng(rng: object, name: str = "rng") -> np.random.Generator:
     """A NumPy random generator; a seed alone is not one."""
     if not isinstance(rng, np.random.Generator):
         raise DtypeError(
@@ -192,7 +192,7 @@ def require_pairs(theta: NDArray[Any], x: NDArray[Any]) -> None:
         )
 
 
-def require_name(name: Any, what: str) -> str:
+def require_name(name: object, what: str) -> str:
     """A name that can be printed: text, not empty, on one line, without control characters."""
     if not isinstance(name, str) or not name:
         raise DomainError(f"{what} must be text, and not empty; got {name!r}.")
