@@ -414,7 +414,7 @@ def digests(groups: NDArray[Any]) -> tuple[bytes, ...]:
     whatever their dtype."""
     # + 0: a negative zero is a zero.
     return tuple(
-        blake2b(np.ascontiguousarray(group, dtype=np.float64) + 0.0, digest_size=8).digest()
+        blake2b((np.asarray(group, dtype=np.float64) + 0.0).tobytes(), digest_size=8).digest()
         for group in groups
     )
 
