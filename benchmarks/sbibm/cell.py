@@ -3,9 +3,10 @@
     asa     one surrogate for all observations, trained with exact scores, all by default
     bce     the same without scores
 
-theta is drawn from the task's prior, the surrogate is what `ks.train(data)` gives, and its
-posterior is drawn by `keepscore.inference.smc`. Each observation's C2ST against 10,000 reference
-draws is written as soon as it is known; a cell that was stopped goes on at the next observation.
+Simulations are what `ks.simulate(model, n)` makes of the task's prior, the surrogate is what
+`ks.train(data)` gives, and its posterior is drawn by particles (`keepscore.inference.smc`). Each
+observation's C2ST against 10,000 reference draws is written as soon as it is known; a cell that was
+stopped goes on at the next observation.
 """
 
 from __future__ import annotations
@@ -14,7 +15,6 @@ import time
 from pathlib import Path
 from typing import Any
 
-import jax
 import numpy as np
 
 import keepscore as ks
@@ -32,12 +32,7 @@ DRAWS = 10_000
 
 def dataset(task: Task, n: int, seed: int) -> Dataset:
     """n simulations with theta from the prior, and their exact scores."""
-    rng = np.random.default_rng([seed, n])
-    theta = np.clip(task.draw(n, rng), *task.model.space.box("base"))
-    x, score = task.model.simulate_with_score(theta, rng)
-    return Dataset(
-        theta, x, score, task.model.space, "exact", task.model.structure, task.model.symmetries
-    )
+    return ks.simulate(task.model, n, seed=seed, jobs=1)
 
 
 def train(task: Task, n: int, method: str, seed: int) -> Surrogate:
@@ -50,9 +45,10 @@ def draw(task: Task, surrogate: Surrogate, number: int, seed: int) -> np.ndarray
     """10,000 draws of the surrogate's posterior in raw parameters."""
     rng = np.random.default_rng([seed, number])
     like = surrogate.given(task.observation(number)[None])
-    begin = np.clip(task.draw(DRAWS, rng), *task.model.space.box("base"))
-    prior = None if task.log_prior is None else jax.jit(jax.vmap(task.log_prior))
-    return task.model.space.to_raw(smc(like, np.zeros(1, int), begin[None], prior, rng).theta[0])
+    space = task.model.space
+    prior = space.unnormalised_log_prior if space.has_prior else None
+    found = smc(like, np.zeros(1, int), task.draw(DRAWS, rng)[None], prior, rng)
+    return space.to_raw(found.theta[0])
 
 
 def run(

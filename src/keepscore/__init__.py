@@ -45,8 +45,10 @@ _HOMES = {
     "equivalence": "keepscore.evaluation",
     "report": "keepscore.reports.compose",
     "worth": "keepscore.evaluation.pilot",
+    "check_data": "keepscore.evaluation.data_check",
+    "fit": "keepscore.fitting",
 }
-_SUBPACKAGES = ("models", "networks", "errors", "figures")
+_SUBPACKAGES = ("models", "networks", "errors", "figures", "priors")
 
 __all__ = sorted([*_HOMES, *_SUBPACKAGES, "__version__"])
 

@@ -8,6 +8,7 @@ from keepscore import errors as errors
 from keepscore import figures as figures
 from keepscore import models as models
 from keepscore import networks as networks
+from keepscore import priors as priors
 from keepscore.data.dataset import Dataset as Dataset
 from keepscore.data.dataset import dataset as dataset
 from keepscore.data.reading import open_dataset as open_dataset
@@ -16,11 +17,13 @@ from keepscore.data.verification import repair as repair
 from keepscore.data.verification import verify as verify
 from keepscore.errors import KeepscoreError as KeepscoreError
 from keepscore.errors import KeepscoreWarning as KeepscoreWarning
+from keepscore.evaluation.data_check import check_data as check_data
 from keepscore.evaluation.equivalence import equivalence as equivalence
 from keepscore.evaluation.etest import etest as etest
 from keepscore.evaluation.ltest import ltest as ltest
 from keepscore.evaluation.pilot import worth as worth
 from keepscore.evaluation.scorecard import scorecard as scorecard
+from keepscore.fitting.fit import fit as fit
 from keepscore.inference.calibration import calibrate as calibrate
 from keepscore.inference.confidence import confidence_set as confidence_set
 from keepscore.inference.coverage import local_coverage as local_coverage

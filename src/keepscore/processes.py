@@ -107,7 +107,7 @@ def _prepare(data: bytes, parent: int) -> None:
     def leave_with_parent() -> None:
         while os.getppid() == parent:
             time.sleep(0.5)
-        os._exit(1)  # orphaned: nobody waits for the result, and files are whole or absent
+        os._exit(1)  # no parent waits for the result, and files are whole or absent
 
     if os.name == "posix":
         threading.Thread(target=leave_with_parent, daemon=True).start()

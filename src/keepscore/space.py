@@ -6,6 +6,14 @@ about. Training draws from a slightly larger box and the E-test from a smaller o
 effects out of both: a margin m scales the half-width by 1 + m/2 (train) or 1 - m/2 (test), so that
 [-1, 1] with a train margin of 20% is [-1.1, 1.1]. Where no train margin is named, it is 20% for up
 to three parameters and less for more (`default_margin`).
+
+A space may have a prior (`priors`): of single parameters, stated for their raw value v, or one of
+all working parameters together. With v(w) the raw value of a working one,
+
+    p(w) = p(v(w)) dv/dw,    restricted to a region's box
+
+and a parameter without a prior is uniform in the working parameter. Where no bounds are named, the
+base box is where the prior is: from its quantile 5e-5 to 1 - 5e-5, parameter by parameter.
 """
 
 from __future__ import annotations
@@ -13,11 +21,15 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cache
+from types import ModuleType
 from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike
+from scipy.stats import qmc
 
+from keepscore import priors
 from keepscore.checks import (
     Floats,
     as_counts,
@@ -30,30 +42,71 @@ from keepscore.checks import (
     require_rng,
 )
 from keepscore.errors import DomainError, DtypeError, FormatError, ShapeError
+from keepscore.priors import MultivariateNormal, Numbers, Prior, require_prior
 
 Region = Literal["base", "train", "test"]
 REGIONS: tuple[Region, ...] = ("base", "train", "test")
 TRANSFORMS = ("identity", "log")
 MOST_POINTS = 2**31  # of a grid
 MOST_NUMBERS = 2**36  # of one array
+TAIL = 5e-5  # of the prior, on either side of a box that it makes
+LEAST_MASS = 1e-6  # of the prior, in a box
+MASS_POINTS = 2**16
+MOST_REDRAWS = 10_000
 LARGEST_LOG = 300.0  # exp of it, and of its negative, is a number with room to compute
 
 
 @dataclass(frozen=True)
 class Parameter:
-    """One free parameter: working = log(raw - shift) or raw - shift, between lower and upper."""
+    """One free parameter: working = log(raw - shift) or raw - shift, between lower and upper.
+
+    Args:
+        name: What to call it.
+        lower: Lower bound of the working value (a logarithm where transform is "log").
+        upper: Upper bound of the working value.
+        transform: "log" or "identity".
+        shift: Subtracted from the raw value before the transform.
+        train_margin: Training uses an interval wider by this share, half of it on either side; None
+            is the space's default, 20% for up to three parameters.
+        test_margin: The E-test uses an interval narrower by this share.
+        prior: Of the raw value, one of `ks.priors`; None is uniform in the working parameter. With
+            a prior (or one of the space) the bounds may be left out.
+
+    Raises:
+        DomainError: Bounds that are not finite or not in order, or a margin out of range.
+        DtypeError: A bound that is no real number.
+        UnknownNameError: No such transform.
+
+    Example:
+        >>> import math
+        >>> import keepscore as ks
+        >>> rate = ks.Parameter("rate", math.log(0.1), math.log(10))
+        >>> rate.working_name, round(float(rate.to_raw(rate.lower)), 3)
+        ('log rate', 0.1)
+    """
 
     name: str
-    lower: float
-    upper: float
+    lower: float = None  # type: ignore[assignment]  # a space has them all
+    upper: float = None  # type: ignore[assignment]
     transform: str = "log"
     shift: float = 0.0
     train_margin: float | None = None
     test_margin: float = 0.4
+    prior: Prior | None = None
 
     def __post_init__(self) -> None:
         require_name(self.name, "The name of a parameter")
         require_choice(self.transform, "transform", TRANSFORMS)
+        object.__setattr__(self, "shift", as_number(self.shift, f"shift of {self.name!r}"))
+        if self.prior is not None:
+            self._require_support(require_prior(self.prior))
+        elif self.lower is None and self.upper is None:
+            return  # the space's prior knows
+        for bound, share in (("lower", TAIL), ("upper", 1 - TAIL)):
+            if getattr(self, bound) is None:
+                if self.prior is None:
+                    raise DomainError(f"{self.name!r} needs both bounds, or a prior.")
+                object.__setattr__(self, bound, float(self.from_share(np.array(share))))
         # Python floats from here on: whatever a box is made of, it is float64.
         margins = ("test_margin",) if self.train_margin is None else ("train_margin", "test_margin")
         for field_name in ("lower", "upper", "shift", *margins):
@@ -78,6 +131,50 @@ class Parameter:
                 f"Margins of {self.name!r}: train >= 0 and 0 <= test < 2; "
                 f"got {self.train_margin} and {self.test_margin}."
             )
+        if self.prior is not None:
+            self._require_prior_on_box()
+
+    def _require_support(self, prior: Prior) -> None:
+        """A prior must lie where the transform is defined."""
+        if self.transform == "log" and prior.support[0] < self.shift:
+            raise DomainError(
+                f"The prior of {self.name!r} begins at {prior.support[0]:g}, but its logarithm "
+                f"needs raw values above {self.shift:g}. Use transform='identity', or another "
+                "prior, such as LogNormal."
+            )
+
+    def _require_prior_on_box(self) -> None:
+        mass = float(np.diff(self.share(np.array([self.lower, self.upper])))[0])
+        if not mass >= LEAST_MASS:
+            raise DomainError(
+                f"The box [{self.lower:g}, {self.upper:g}] of {self.name!r} (working values) holds "
+                f"{mass:.2g} of its prior. Move the bounds to where the prior is, or leave them "
+                "out."
+            )
+        ends = np.asarray(self.log_prior(np.array([self.lower, self.upper])))
+        if np.any(ends == np.inf):
+            raise DomainError(
+                f"The prior of {self.name!r} is infinite at an end of its box. Leave the bounds "
+                "out: they are then quantiles of the prior, inside."
+            )
+
+    def log_prior(self, working: Numbers, xp: ModuleType = np) -> Numbers:
+        """log density of the working parameter under its own prior, not restricted to the box."""
+        if self.prior is None:
+            raise DomainError(f"{self.name!r} has no prior of its own.")
+        if self.transform == "log":
+            return self.prior.log_density(xp.exp(working) + self.shift, xp) + working
+        return self.prior.log_density(working + self.shift, xp)
+
+    def share(self, working: Floats) -> Floats:
+        """F(working): how much of the prior lies below."""
+        assert self.prior is not None
+        return self.prior.cdf(self.to_raw(working))
+
+    def from_share(self, share: Floats) -> Floats:
+        """The working value below which this share of the prior lies."""
+        assert self.prior is not None
+        return self.to_working(self.prior.quantile(share))
 
     @property
     def working_name(self) -> str:
@@ -102,13 +199,39 @@ class Parameter:
 
 @dataclass(frozen=True)
 class Space:
-    """A box of free parameters, and the fixed ones beside it."""
+    """A box of free parameters, the fixed ones beside it, and a prior of all of them, if any.
+
+    Args:
+        parameters: The free parameters, in the order of theta's entries.
+        fixed: Values of parameters that are not free, by name.
+        prior: A `ks.priors.MultivariateNormal` of the working parameters; then no parameter has one
+            of its own, and their bounds may be left out.
+
+    Raises:
+        DomainError: No free parameter, or a name twice.
+        DtypeError: Anything else than a list of `ks.Parameter`.
+
+    Example:
+        >>> import keepscore as ks
+        >>> space = ks.Space([ks.Parameter("mean", -2, 2, "identity"), ks.Parameter("sd", -1, 1)])
+        >>> space.d, space.working_names
+        (2, ('mean', 'log sd'))
+        >>> space.to_raw([0.5, 0.0]).tolist()
+        [0.5, 1.0]
+        >>> low, high = space.box("train")  # 20% wider
+        >>> [round(float(v), 3) for v in high]
+        [2.2, 1.1]
+    """
 
     parameters: tuple[Parameter, ...]
     fixed: Mapping[str, float] = field(default_factory=dict)
+    prior: MultivariateNormal | None = None
 
     def __init__(
-        self, parameters: Sequence[Parameter], fixed: Mapping[str, float] | None = None
+        self,
+        parameters: Sequence[Parameter],
+        fixed: Mapping[str, float] | None = None,
+        prior: MultivariateNormal | None = None,
     ) -> None:
         listed = isinstance(parameters, (list, tuple))
         if not listed or not all(isinstance(p, Parameter) for p in parameters):
@@ -119,7 +242,8 @@ class Space:
         filled = (
             replace(p, train_margin=margin) if p.train_margin is None else p for p in parameters
         )
-        object.__setattr__(self, "parameters", tuple(filled))
+        object.__setattr__(self, "parameters", _with_bounds(tuple(filled), prior))
+        object.__setattr__(self, "prior", prior)
         values = {k: as_number(v, f"fixed value of {k!r}") for k, v in dict(fixed or {}).items()}
         object.__setattr__(self, "fixed", values)
         if not self.parameters:
@@ -131,7 +255,7 @@ class Space:
             raise DomainError(f"Parameter names must be unique; got {', '.join(names)}.")
 
     def __hash__(self) -> int:
-        return hash((self.parameters, tuple(sorted(self.fixed.items()))))
+        return hash((self.parameters, tuple(sorted(self.fixed.items())), self.prior))
 
     @property
     def d(self) -> int:
@@ -203,6 +327,85 @@ class Space:
         low, high = self.box(region)
         return low + (high - low) * rng.random((n, self.d))
 
+    # --- its prior ---
+
+    @property
+    def has_prior(self) -> bool:
+        """Whether it is anything but uniform on the box."""
+        return self.prior is not None or any(p.prior is not None for p in self.parameters)
+
+    def log_prior(self, theta: ArrayLike, region: Region = "base") -> Floats:
+        """log density of the prior at theta (n, d), restricted to a region's box: (n,).
+
+        Normalised there (a multivariate normal's share of the box is estimated from 65,536
+        quasi-random points); -inf outside.
+        """
+        rows = as_theta(theta, self.d)
+        return np.where(
+            self.contains(rows, region, tolerance=0.0),
+            self._log_prior(np.clip(rows, *self.box(region))) - _log_mass(self, region),
+            -np.inf,
+        )
+
+    def unnormalised_log_prior(self, theta: Numbers, xp: ModuleType = np) -> Numbers:
+        """The same up to a constant, for theta (..., d) inside the box, in NumPy or JAX."""
+        if self.prior is not None:
+            return self.prior.log_density(theta, xp)
+        zero = xp.zeros(theta.shape[:-1])
+        parts = [
+            p.log_prior(theta[..., k], xp)
+            for k, p in enumerate(self.parameters)
+            if p.prior is not None
+        ]
+        return sum(parts, zero)
+
+    def _log_prior(self, theta: Floats) -> Floats:
+        return np.asarray(self.unnormalised_log_prior(theta), dtype=np.float64)
+
+    def draw(
+        self,
+        n: int,
+        rng: np.random.Generator,
+        region: Region = "base",
+        unit: Floats | None = None,
+    ) -> Floats:
+        """n independent draws (n, d) of the prior, restricted to a region's box.
+
+        Args:
+            n: How many.
+            rng: The source of randomness.
+            region: Of which box.
+            unit: Points of the unit cube (n, d) to be turned into the draws, for designs that are
+                more even than independent draws.
+        """
+        n, rng = self._many(n), require_rng(rng)
+        share = rng.random((n, self.d)) if unit is None else unit
+        low, high = self.box(region)
+        if self.prior is not None:
+            return _redrawn(self.prior, share, low, high, rng)
+        theta = low + (high - low) * share
+        for k, p in enumerate(self.parameters):
+            if p.prior is not None:
+                first, last = p.share(np.array([low[k], high[k]]))
+                value = p.from_share(first + (last - first) * share[:, k])
+                theta[:, k] = np.clip(value, low[k], high[k])  # rounding of F and its inverse
+        return theta
+
+    def spread(self, region: Region = "base") -> tuple[Floats, Floats]:
+        """Mean and standard deviation (d,) of each working parameter under the prior, restricted to
+        a region's box (of a multivariate normal: as it is)."""
+        if self.prior is not None:
+            return np.array(self.prior.mean), self.prior.sd
+        low, high = self.box(region)
+        mean, sd = (low + high) / 2, (high - low) / np.sqrt(12)
+        even = (np.arange(1000) + 0.5) / 1000
+        for k, p in enumerate(self.parameters):
+            if p.prior is not None:
+                first, last = p.share(np.array([low[k], high[k]]))
+                values = p.from_share(first + (last - first) * even)
+                mean[k], sd[k] = values.mean(), values.std()
+        return mean, sd
+
     def grid(self, shape: int | Sequence[int], region: Region = "base") -> Floats:
         """An even grid, bounds included: (prod(shape), d), last parameter varying fastest."""
         counts = as_counts(shape, self.d, "points per side of a grid", minimum=2)
@@ -216,13 +419,20 @@ class Space:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data for JSON; `from_dict` turns it back."""
-        return {"parameters": [vars(p).copy() for p in self.parameters], "fixed": dict(self.fixed)}
+        content: dict[str, Any] = {
+            "parameters": [_plain(p) for p in self.parameters],
+            "fixed": dict(self.fixed),
+        }
+        # A space without a prior is written as it always was.
+        return content if self.prior is None else {**content, "prior": priors.to_dict(self.prior)}
 
     @classmethod
     def from_dict(cls, content: Mapping[str, Any]) -> Space:
         try:
-            parameters = [Parameter(**entry) for entry in content["parameters"]]
-            return cls(parameters, content.get("fixed"))
+            parameters = [_parameter(entry) for entry in content["parameters"]]
+            prior = content.get("prior")
+            joint = None if prior is None else priors.from_dict(prior)
+            return cls(parameters, content.get("fixed"), joint)  # type: ignore[arg-type]
         except Exception as error:  # what is forged can fail in any way
             raise FormatError(
                 f"Not the description of a parameter space: {str(error).rstrip('.')}."
@@ -243,6 +453,87 @@ class Space:
                 f"got shape {array.shape}."
             )
         return array
+
+
+def _with_bounds(
+    parameters: tuple[Parameter, ...], prior: MultivariateNormal | None
+) -> tuple[Parameter, ...]:
+    """Parameters with bounds, those that have none by the prior of the space."""
+    if prior is not None:
+        if not isinstance(prior, MultivariateNormal):
+            raise DtypeError(
+                "prior of a space must be a ks.priors.MultivariateNormal of its working "
+                "parameters; that of one parameter belongs to it: Parameter(..., prior=). Got "
+                f"{prior!r:.80}."
+            )
+        if prior.d != len(parameters):
+            raise ShapeError(f"The prior has {prior.d} parameters, the space {len(parameters)}.")
+        if any(p.prior is not None for p in parameters):
+            raise DomainError("Either the space has a prior, or its parameters have; not both.")
+    filled = []
+    for k, p in enumerate(parameters):
+        if p.lower is None or p.upper is None:
+            if prior is None:
+                raise DomainError(
+                    f"{p.name!r} needs bounds (lower and upper, in working units) or a prior."
+                )
+            low, high = prior.marginal(k).quantile(np.array([TAIL, 1 - TAIL])).tolist()
+            p = replace(p, lower=low, upper=high)
+        filled.append(p)
+    return tuple(filled)
+
+
+def _redrawn(
+    prior: MultivariateNormal,
+    unit: Floats,
+    low: Floats,
+    high: Floats,
+    rng: np.random.Generator,
+) -> Floats:
+    """Draws inside a box: those of the given points of the unit cube, the few of them that fall
+    outside drawn again."""
+    theta = prior.from_unit(unit)
+    for _ in range(MOST_REDRAWS):
+        outside = np.flatnonzero(((theta < low) | (theta > high)).any(axis=1))
+        if len(outside) == 0:
+            return theta
+        theta[outside] = prior.from_unit(rng.random((len(outside), prior.d)))
+    raise DomainError(
+        "The box holds too little of the prior to draw from it. Leave the bounds of the parameters "
+        "out, or move them to where the prior is."
+    )
+
+
+@cache
+def _log_mass(space: Space, region: Region) -> float:
+    """log of the share of the prior inside a region's box; of parameters without a prior, of their
+    width (their density is 1 up to this)."""
+    low, high = space.box(region)
+    if space.prior is not None:
+        points = qmc.Sobol(space.d, seed=0).random(MASS_POINTS)
+        theta = space.prior.from_unit(points)
+        inside = ((theta >= low) & (theta <= high)).all(axis=1).mean()
+        return float(np.log(max(inside, 1 / MASS_POINTS)))
+    parts = [
+        high[k] - low[k] if p.prior is None else np.diff(p.share(np.array([low[k], high[k]])))[0]
+        for k, p in enumerate(space.parameters)
+    ]
+    return float(np.log(parts).sum())
+
+
+def _plain(parameter: Parameter) -> dict[str, Any]:
+    """A parameter as plain data."""
+    content = vars(parameter).copy()
+    prior = content.pop("prior")
+    return content if prior is None else {**content, "prior": priors.to_dict(prior)}
+
+
+def _parameter(content: Mapping[str, Any]) -> Parameter:
+    """A parameter from plain data."""
+    values = dict(content)
+    if values.get("prior") is not None:
+        values["prior"] = priors.from_dict(values["prior"])
+    return Parameter(**values)
 
 
 def tensor_grid(axes: Sequence[Floats]) -> Floats:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -16,22 +15,20 @@ Rng = np.random.Generator
 
 @dataclass(frozen=True)
 class Task:
-    """A model in working parameters, its prior there, and the folder of its data.
-
-    draw(n, rng) gives working parameters from the prior; log_prior(theta (d,)) is its log density,
-    written in JAX, or None if the prior is uniform on the space's base box.
-    """
+    """A model, whose space has the prior, and the folder of its data."""
 
     name: str
     folder: str
     model: ks.models.Model
-    draw: Callable[[int, Rng], Floats]
-    log_prior: Callable[[Floats], Floats] | None = None
     file: str = "observation.csv"
 
     def observation(self, number: int) -> Floats:
         flat = reference.observation(self.folder, number, self.file)
         return flat.reshape(self.model.x_shape)
+
+    def draw(self, n: int, rng: Rng) -> Floats:
+        """Working parameters (n, d) from the prior."""
+        return self.model.space.draw(n, rng)
 
     def posterior(self, number: int) -> Floats:
         """Reference draws in raw parameters."""
@@ -48,9 +45,3 @@ def box(names: list[str], low: float, high: float) -> ks.Space:
 def names(d: int) -> list[str]:
     """theta1 .. theta_d."""
     return [f"theta{k}" for k in range(1, d + 1)]
-
-
-def uniform(space: ks.Space) -> Callable[[int, Rng], Floats]:
-    """Draws from the base box."""
-    low, high = space.box("base")
-    return lambda n, rng: rng.uniform(low, high, (n, space.d))

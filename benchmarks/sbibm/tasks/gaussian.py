@@ -6,7 +6,7 @@ import jax.numpy as jnp
 import numpy as np
 
 import keepscore as ks
-from benchmarks.sbibm.tasks.base import Rng, Task, box, names, uniform
+from benchmarks.sbibm.tasks.base import Rng, Task, box, names
 from keepscore.checks import Floats
 
 D, VARIANCE = 10, 0.1
@@ -30,18 +30,16 @@ def gaussian_linear_uniform() -> Task:
         "gaussian_linear_uniform",
         "gaussian_linear_uniform",
         _model("gaussian_linear_uniform", space),
-        uniform(space),
     )
 
 
 def gaussian_linear() -> Task:
-    """The prior N(0, 0.1 I); the box reaches five of its standard deviations."""
-    sd = np.sqrt(0.1)
-    space = box(names(D), -5 * sd, 5 * sd)
-    return Task(
-        "gaussian_linear",
-        "gaussian_linear",
-        _model("gaussian_linear", space),
-        lambda n, rng: sd * rng.standard_normal((n, D)),
-        lambda theta: -0.5 * (theta**2).sum() / 0.1,
+    """The prior N(0, 0.1 I)."""
+    prior = ks.priors.Normal(0.0, float(np.sqrt(0.1)))
+    space = ks.Space(
+        [
+            ks.Parameter(name, transform="identity", train_margin=0.0, prior=prior)
+            for name in names(D)
+        ]
     )
+    return Task("gaussian_linear", "gaussian_linear", _model("gaussian_linear", space))

@@ -11,7 +11,6 @@ from __future__ import annotations
 from functools import cache
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 import keepscore as ks
@@ -60,27 +59,17 @@ def log_prob_raw(theta: Floats, x: Floats) -> Floats:
 
 
 def _space() -> ks.Space:
-    """A box of five standard deviations of the prior."""
-    sd = np.sqrt(np.diag(np.linalg.inv(precision())))
+    """The prior N(0, B)."""
+    inverse = np.linalg.inv(precision())
+    prior = ks.priors.MultivariateNormal(np.zeros(D), (inverse + inverse.T) / 2)
     return ks.Space(
-        [
-            ks.Parameter(name, -5 * s, 5 * s, transform="identity", train_margin=0.0)
-            for name, s in zip(names(D), sd, strict=True)
-        ]
+        [ks.Parameter(name, transform="identity", train_margin=0.0) for name in names(D)],
+        prior=prior,
     )
 
 
-def draw(n: int, rng: Rng) -> Floats:
-    factor = np.linalg.cholesky(np.linalg.inv(precision()))
-    return rng.standard_normal((n, D)) @ factor.T
-
-
-def log_prior(theta: Floats) -> Floats:
-    return -0.5 * theta @ (jnp.asarray(precision(), jnp.float32) @ theta)
-
-
 def _task(name: str, file: str, model: ks.models.Model) -> Task:
-    return Task(name, "bernoulli_glm", model, draw, log_prior, file)
+    return Task(name, "bernoulli_glm", model, file)
 
 
 def bernoulli_glm() -> Task:

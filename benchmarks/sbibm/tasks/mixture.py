@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 
 import keepscore as ks
-from benchmarks.sbibm.tasks.base import Rng, Task, box, names, uniform
+from benchmarks.sbibm.tasks.base import Rng, Task, box, names
 from keepscore.checks import Floats
 
 SCALES = (1.0, 0.1)
@@ -29,4 +29,4 @@ def gaussian_mixture() -> Task:
     model = ks.models.from_functions(
         space, (2,), simulate=simulate, log_prob=log_prob, name="gaussian_mixture"
     )
-    return Task("gaussian_mixture", "gaussian_mixture", model, uniform(space))
+    return Task("gaussian_mixture", "gaussian_mixture", model)

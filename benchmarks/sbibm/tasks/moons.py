@@ -14,8 +14,9 @@ import jax.numpy as jnp
 import numpy as np
 
 import keepscore as ks
-from benchmarks.sbibm.tasks.base import Rng, Task, box, names, uniform
+from benchmarks.sbibm.tasks.base import Rng, Task, box, names
 from keepscore.checks import Floats
+from keepscore.models.base import Symmetry
 
 OFFSET, RADIUS, WIDTH = 0.25, 0.1, 0.01
 
@@ -41,7 +42,9 @@ def log_prob(theta: Floats, x: Floats) -> Floats:
 
 def two_moons() -> Task:
     space = box(names(2), -1.0, 1.0)
+    # |theta1 + theta2| and theta2 - theta1 stay the same.
+    mirrored = Symmetry("mirrored", np.arange(2), (1, 0), 1, (-1, -1))
     model = ks.models.from_functions(
-        space, (2,), simulate=simulate, log_prob=log_prob, name="two_moons"
+        space, (2,), simulate=simulate, log_prob=log_prob, name="two_moons", declares=[mirrored]
     )
-    return Task("two_moons", "two_moons", model, uniform(space))
+    return Task("two_moons", "two_moons", model)

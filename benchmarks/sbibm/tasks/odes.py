@@ -108,23 +108,16 @@ def _task(
     name: str, mean: list[float], sd: list[float], rates: str, width: int,
     simulate: Callable[[Floats, Rng], Floats], log_prob: Callable[[Floats, Floats], Floats],
 ) -> Task:  # fmt: skip
-    centre, spread = np.array(mean), np.array(sd)
     space = ks.Space(
         [
-            ks.Parameter(r, m - 5 * s, m + 5 * s, train_margin=0.0)
+            ks.Parameter(r, train_margin=0.0, prior=ks.priors.LogNormal(m, s))
             for r, m, s in zip(rates, mean, sd, strict=True)
         ]
     )
     model = ks.models.from_functions(
         space, (width,), simulate=simulate, log_prob=log_prob, name=name
     )
-    return Task(
-        name,
-        name,
-        model,
-        lambda n, rng: centre + spread * rng.standard_normal((n, len(centre))),
-        lambda theta: -0.5 * (((theta - centre) / spread) ** 2).sum(),
-    )
+    return Task(name, name, model)
 
 
 def sir() -> Task:

@@ -15,8 +15,9 @@ import jax.numpy as jnp
 import numpy as np
 
 import keepscore as ks
-from benchmarks.sbibm.tasks.base import Rng, Task, box, names, uniform
+from benchmarks.sbibm.tasks.base import Rng, Task, box, names
 from keepscore.checks import Floats
+from keepscore.models.base import Symmetry
 
 POINTS, JITTER = 4, 1e-6
 NOISE, COMPONENTS = 92, 20
@@ -46,12 +47,26 @@ def log_prob(theta: Floats, x: Floats) -> Floats:
     return -0.5 * square / determinant - constant
 
 
+def flips(size: int) -> list[Symmetry]:
+    """s1 and s2 are squares: signs of theta3 and theta4 cannot be told. x has `size` numbers."""
+    signs = [(a, b) for a in (1, -1) for b in (1, -1)][1:]
+    return [
+        Symmetry(f"signs {a:+d} {b:+d}", np.arange(size), tuple(range(5)), 1, (1, 1, a, b, 1))
+        for a, b in signs
+    ]
+
+
 def slcp() -> Task:
     space = box(names(5), -3.0, 3.0)
     model = ks.models.from_functions(
-        space, (POINTS, 2), simulate=simulate, log_prob=log_prob, name="slcp", declares=["iid"]
+        space,
+        (POINTS, 2),
+        simulate=simulate,
+        log_prob=log_prob,
+        name="slcp",
+        declares=["iid", *flips(2 * POINTS)],
     )
-    return Task("slcp", "slcp", model, uniform(space))
+    return Task("slcp", "slcp", model)
 
 
 @cache
@@ -94,6 +109,7 @@ def slcp_distractors() -> Task:
         simulate=simulate_distracted,
         log_prob=log_prob_distracted,
         name="slcp_distractors",
+        declares=flips(NOISE + 2 * POINTS),
     )
     file = "observation_distractors.csv"
-    return Task("slcp_distractors", "slcp", model, uniform(space), file=file)
+    return Task("slcp_distractors", "slcp", model, file=file)

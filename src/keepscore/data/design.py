@@ -1,8 +1,8 @@
 """Which theta belongs to row i: the stratified design, row by row, from seeds alone.
 
-The design is the paper's: side = ceil(n^(1/d)) cells a side, n of the side^d cells chosen at random
+The design is the paper's: k = ceil(n^(1/d)) cells per side, n of the k^d cells chosen at random
 without replacement, one uniform draw in each. Drawn the plain way, the choice of cells is one long
-random permutation that somebody has to hold. Here row i asks for its own cell,
+random permutation that has to be held in memory. Here row i asks for its own cell,
 
     cell(i) = P(i),   P a keyed pseudo-random permutation of {0, ..., side^d - 1},
 
@@ -11,6 +11,10 @@ network (Luby & Rackoff 1988): split a number of 2h bits into halves (L, R) and 
 (L, R) <- (R, L xor f_key(R)), which is a bijection whatever f is. 2^(2h) is at most four times the
 number of cells; results beyond it are sent through again until they fall inside ("cycle walking",
 Black & Rogaway 2002), which restricts the bijection to the cells.
+
+Where the space has a prior, the cells are those of the unit cube, and a point u of it becomes
+theta by the inverse distribution function of each parameter's prior (a multivariate normal's by its
+Cholesky factor), restricted to the box: the design is that of the prior, as evenly spread.
 
 Every random stream is a `SeedSequence` keyed by (root seed; purpose, kind, shard): the same for
 any number of workers and any order, and disjoint between purposes.
@@ -30,7 +34,7 @@ Purpose = Literal["train", "validation", "test"]
 # The numbers are part of every data set's bytes: add to them, never change them.
 PURPOSES: dict[str, int] = {"train": 0, "validation": 1, "test": 2}
 KINDS: dict[str, int] = {"cells": 0, "theta": 1, "x": 2}
-# Test sets are what a user asks about, plainly: independent and uniform on the base box.
+# Test sets are what a user asks about, plainly: independent draws on the base box.
 REGION_OF: dict[str, Region] = {"train": "train", "validation": "train", "test": "base"}
 
 ROUNDS = 8
@@ -52,14 +56,19 @@ def stream(root: int, purpose: str, kind: str, shard: int) -> np.random.Generato
 def thetas(space: Space, n: int, root: int, purpose: str, shard: int, rows: range) -> Floats:
     """theta (len(rows), d) of the given rows, which are those of one shard of a set of n."""
     rng = stream(root, purpose, "theta", shard)
-    low, high = space.box(REGION_OF[purpose])
+    region = REGION_OF[purpose]
+    low, high = space.box(region)
     within = rng.random((len(rows), space.d))
     side = cells_per_side(n, space.d)
     # With 2^62 cells or more, n draws practically never share one: strata would change nothing.
     if purpose == "test" or side**space.d >= 2**62:
+        if space.has_prior:
+            return space.draw(len(rows), rng, region, unit=within)
         return low + (high - low) * within
     cells = permuted(rows, side**space.d, round_keys(root, purpose))
     corners = np.stack(np.unravel_index(cells.astype(np.int64), (side,) * space.d), axis=1)
+    if space.has_prior:
+        return space.draw(len(rows), rng, region, unit=(corners + within) / side)
     return low + (high - low) * (corners + within) / side
 
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from keepscore.checks import Floats, as_declared
 from keepscore.data.design import stream
@@ -50,7 +50,7 @@ def make_shard(model: Model, plan: Plan, index: int) -> Shard:
             f"{type(error).__name__}: {error}"
         ) from error
     arrays = {"theta": theta, "x": _as_planned(plan, "x", x, len(theta))}
-    if plan.score_kind is not None:
+    if score is not None:
         arrays["score"] = _as_planned(plan, "score", score, len(theta))
     invalid = ~_finite(arrays["x"]) | ~_finite(arrays.get("score", theta))
     if not invalid.any():
@@ -62,7 +62,7 @@ def make_shard(model: Model, plan: Plan, index: int) -> Shard:
     return Shard(index, {name: array[~invalid] for name, array in arrays.items()}, dropped)
 
 
-def _as_planned(plan: Plan, name: str, values: Any, n: int) -> NDArray[Any]:
+def _as_planned(plan: Plan, name: str, values: ArrayLike, n: int) -> NDArray[Any]:
     """A copy with the planned shape and dtype; a change of kind must not change a value."""
     row_shape, dtype = plan.arrays()[name]
     try:

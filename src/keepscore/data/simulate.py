@@ -1,6 +1,6 @@
 """`simulate`: a data set of n rows from a model, in memory or on disk, on all cores or a cluster.
 
-The same call gives the same bytes, whoever computes them and however often it is interrupted; into
+The same call gives the same bytes, on any number of workers and after any interruption; into
 a folder that is partly filled it goes on where it was.
 """
 
@@ -61,18 +61,38 @@ def simulate(
 ) -> Dataset:
     """Simulate n rows (theta, x, score).
 
+    The same call gives the same bytes, on one core or many. Into a folder that is partly filled it
+    goes on where it was.
+
     Args:
         model: What to simulate; see `keepscore.models.base.Model`.
         n: Number of rows.
         seed: Root seed, 0 or more. Sets of different purposes never share a random stream.
         path: Folder to write to, and to resume from. Without it everything stays in memory.
-        purpose: "train" and "validation" are stratified on the train box; "test" is uniform on the
-            base box.
+        purpose: "train" and "validation" are stratified on the train box; "test" is independent
+            draws on the base box. Uniform, or from the prior where the space has one.
         scores: Whether to keep the model's scores, if it has any.
         jobs: Number of processes; all cores by default, one (this) for short runs.
         cluster: Address of a Dask scheduler, or a `distributed.Client`, to use instead of `jobs`.
             With `path`, its workers must see the same file system.
         on_invalid: "raise" stops at NaN or infinity; "drop" leaves such rows out and records them.
+
+    Returns:
+        The data set, in memory, or on disk where `path` is given.
+
+    Raises:
+        SimulationError: The simulator failed, or gave NaN or infinity; worker processes died.
+        MismatchError: `path` holds a data set of another model, seed or size.
+        StorageError, TooLargeError: Disk or memory would not hold the rows.
+
+    Example:
+        >>> import keepscore as ks
+        >>> model = ks.models.GaussianField(shape=(4, 4))
+        >>> data = ks.simulate(model, 100, seed=1)
+        >>> len(data), data.x_shape, data.score_kind
+        (100, (4, 4), 'exact')
+        >>> bool((ks.simulate(model, 100, seed=1).x == data.x).all())
+        True
     """
     plan = make_plan(model, n, seed, purpose, scores, on_invalid)
     if path is None:
@@ -193,7 +213,7 @@ def _closed(plan: Plan, arrays: dict[str, Any], dropped: list[int]) -> dict[str,
 
 
 def _results(job: _Job, todo: Sequence[int], jobs: int | None, cluster: Cluster) -> workers.Results:
-    """Each shard as it is finished, by whoever suits: cluster, processes, or this process."""
+    """Each shard as it is finished, on a cluster, in worker processes, or in this process."""
     if not todo:
         return
     if cluster is not None:
@@ -236,7 +256,7 @@ def _on_cluster(job: _Job, todo: Sequence[int], cluster: Cluster) -> workers.Res
 
 
 def _seconds(job: _Job, todo: Sequence[int]) -> float:
-    """About how long these shards take here: a call costs c0, and c1 for each of its rows. One row,
+    """About how long these shards take here: c0 per call and c1 per row. One row,
     done twice, since the first time may have compiled something, and then some rows."""
     calls, n = len(todo), sum(len(job.plan.rows(k)) for k in todo)
     thetas = job.plan.thetas(todo[0])[:PILOT_ROWS]

@@ -1,5 +1,8 @@
 """The evidence p(x) = mean of p(x | theta) over the training box, by quadrature.
 
+The mean is under the distribution of theta in training: uniform, or the prior of the space, whose
+density (normalised on the box) then multiplies the weights below.
+
 Clenshaw-Curtis: on [-1, 1] with N + 1 nodes t_k = cos(k pi / N), N even,
 
     w_k = c_k / N * [1 - sum_{j=1}^{N/2} b_j cos(2 j k pi / N) / (4 j^2 - 1)],
@@ -18,7 +21,9 @@ From four parameters on a tensor rule has too many nodes, and p(x) is a mean ove
 density q_x made for each x: a mixture of two Student t densities around the maximum of p(x | theta)
 over the box, one of them twice as wide, and the uniform density,
 
-    log p(x) = log mean_k p(x | theta_k) / (V q_x(theta_k)),         V the volume of the box
+    log p(x) = log mean_k p(x | theta_k) p(theta_k) / q_x(theta_k)
+
+with p(theta) = 1 / volume of the box where there is no prior,
 
 and the standard error of that mean takes the place of the difference of two rules.
 """
@@ -74,7 +79,12 @@ def tensor_rule(
     def product(weights: Floats) -> Floats:
         return np.asarray(np.prod(tensor_grid([weights] * space.d), axis=1))
 
-    return tensor_grid(axes), product(fine), product(coarse)
+    nodes = tensor_grid(axes)
+    if not space.has_prior:
+        return nodes, product(fine), product(coarse)
+    density = np.exp(space.log_prior(nodes, region))
+    weighted = [product(weights) * density for weights in (fine, coarse)]
+    return nodes, *(weights / weights.sum() for weights in weighted)
 
 
 def log_evidence(
@@ -137,17 +147,22 @@ def _sampled(like: Likelihood, region: Region) -> tuple[Floats, Floats]:
         theta = np.where((which == 2)[:, None], flat, theta)
         inside = ((theta >= low) & (theta <= high)).all(axis=1)
         theta = theta[inside]
-        logs = like.pairs(theta, np.full(len(theta), i)) - _log_density(
-            np.linalg.solve(factor[i], (theta - found.theta[i]).T).T,
-            float(np.log(np.diagonal(factor[i])).sum()),
-            float(np.log(width).sum()),
+        prior = like.space.log_prior(theta, region)
+        logs = (
+            like.pairs(theta, np.full(len(theta), i))
+            + prior
+            - _log_density(
+                np.linalg.solve(factor[i], (theta - found.theta[i]).T).T,
+                float(np.log(np.diagonal(factor[i])).sum()),
+                float(np.log(width).sum()),
+            )
         )
         logs = np.where(np.isnan(logs), -np.inf, logs)
         top = logs.max()
         weight = np.zeros(DRAWS)
         weight[inside] = np.exp(logs - top)
         mean = weight.mean()
-        value[i] = top + np.log(mean) - np.log(width).sum()
+        value[i] = top + np.log(mean)
         error[i] = weight.std(ddof=1) / np.sqrt(DRAWS) / mean
     return value, error
 

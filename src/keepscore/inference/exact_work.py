@@ -198,7 +198,7 @@ class ExactWork:
         from distributed import as_completed as as_they_come
 
         client: Client = cast("Client", self._client)
-        ours: dict[str, tuple[Any, Integers]] = {}
+        ours: dict[object, tuple[Any, Integers]] = {}
         try:
             if self._there is None:
                 data = packed(self.exact, "The exact likelihood")

@@ -32,13 +32,20 @@ from keepscore.inference import invariants
 from keepscore.inference.draws import as_arviz, chain_quality
 from keepscore.inference.exact_work import ExactWork
 from keepscore.inference.maximise import maximum_of
-from keepscore.inference.nuts import LARGEST_DEPTH, Density, Settings, sample
+from keepscore.inference.nuts import (
+    LARGEST_DEPTH,
+    Density,
+    Settings,
+    SpacePrior,
+    prior_of,
+    sample,
+)
 from keepscore.inference.refine import refine_with, require_together
 from keepscore.inference.reweight import LARGEST_K, Weighted, weigh
 from keepscore.inference.smc import smc
 from keepscore.inference.statistic import drop
 from keepscore.likelihood import Integers, Likelihood, Maximum, require_likelihood
-from keepscore.space import Region
+from keepscore.space import Region, Space
 
 LARGEST_RHAT = 1.01
 SMALLEST_ESS = 400
@@ -58,6 +65,7 @@ class _Asked:
     settings: Settings
     region: Region
     method: str
+    prior_name: str = "uniform on the box"
 
 
 @dataclass(frozen=True)
@@ -89,8 +97,9 @@ def posterior(
 
     Args:
         like: A likelihood of one group: exact, of a surrogate, or refined.
-        prior: Log density of the working parameters theta (d,), up to a constant, written in JAX;
-            None is uniform on the box.
+        prior: Log density of the working parameters theta (d,), up to a constant, written in JAX.
+            None is the prior of the space (`Parameter(prior=)`, `Space(prior=)`), restricted to the
+            box; uniform if it has none.
         seed: Seed of everything random.
         draws: Draws per chain after warm-up.
         chains: Chains.
@@ -121,11 +130,11 @@ def posterior(
     Example:
         >>> import numpy as np
         >>> import keepscore as ks
-        >>> model = ks.models.SIS()
-        >>> xs = model.simulate(np.tile(model.space.grid(3)[4], (5, 1)), np.random.default_rng(0))
-        >>> result = ks.posterior(model.given(xs), draws=200, warmup=200)  # doctest: +SKIP
-        >>> result.posterior.attrs["basis"]  # doctest: +SKIP
-        'exact'
+        >>> model = ks.models.GaussianField(shape=(3, 3))
+        >>> xs = model.simulate(np.tile(model.space.grid(3)[13], (5, 1)), np.random.default_rng(0))
+        >>> result = ks.posterior(model.given(xs), draws=100, method="smc")
+        >>> result.posterior.attrs["basis"], sorted(result.posterior.sizes.values())
+        ('exact', [4, 100])
     """
     require_likelihood(like)
     if like.group_count != 1:
@@ -145,7 +154,9 @@ def posterior(
     target_acceptance = require_level(target_acceptance, "target_acceptance")
     method = require_choice(method, "method", METHODS)
     settings = Settings(draws, warmup, target_acceptance)
-    asked = _Asked(prior, seed, chains, settings, region, method)
+    named = "given" if prior is not None else _prior_name(like.space)
+    prior = prior_of(like.space) if prior is None else prior
+    asked = _Asked(prior, seed, chains, settings, region, method, named)
     if exact is None:
         sampled = _sample(like, asked)
         value = _values(like, sampled.theta)
@@ -173,9 +184,13 @@ def _particles(like: Likelihood, modes: int, asked: _Asked) -> _Sampled:
     wanted = asked.settings.draws
     count = max(FEWEST_PARTICLES, wanted + wanted % 2)
     low, high = like.space.box(asked.region)
-    start = rng.uniform(low, high, (asked.chains, count, like.space.d))
-    group = np.zeros(asked.chains, dtype=np.int64)
-    found = smc(_with_prior(like, asked.prior), group, start, None, rng, asked.region)
+    group, shape = np.zeros(asked.chains, dtype=np.int64), (asked.chains, count, like.space.d)
+    if isinstance(asked.prior, SpacePrior):
+        start = like.space.draw(asked.chains * count, rng, asked.region).reshape(shape)
+        found = smc(like, group, start, like.space.unnormalised_log_prior, rng, asked.region)
+    else:
+        start = rng.uniform(low, high, shape)
+        found = smc(_with_prior(like, asked.prior), group, start, None, rng, asked.region)
     theta = found.theta[:, :wanted]
     invariants.require_estimate(theta, low, high, "posterior")
     shape = theta.shape[:2]
@@ -185,6 +200,10 @@ def _particles(like: Likelihood, modes: int, asked: _Asked) -> _Sampled:
         "tree_depth": np.zeros(shape, dtype=np.int64),
     }
     return _Sampled(theta, stats, modes, "keepscore")
+
+
+def _prior_name(space: Space) -> str:
+    return "that of the space" if space.has_prior else "uniform on the box"
 
 
 def _with_prior(like: Likelihood, prior: Density | None) -> Likelihood:
@@ -341,7 +360,7 @@ def _to_arviz(
         inference_library=sampled.library,
         likelihood=like.kind,
         basis=basis,
-        prior="uniform on the box" if asked.prior is None else "given",
+        prior=asked.prior_name,
         seed=asked.seed,
         largest_rhat=worst,
         smallest_ess=fewest,

@@ -1,9 +1,10 @@
 """Simulation-based calibration: is the posterior of this likelihood the posterior?
 
-Draw theta from the prior (uniform on the box), data given theta, and L draws from the posterior of
-those data; then the rank of theta among the L draws is uniform on {0, ..., L}, parameter by
-parameter, if and only if likelihood, simulator and sampler agree (Talts et al. 2018). Too sharp a
-likelihood piles ranks up at both ends, too flat a one in the middle, a biased one at one side.
+Draw theta from the prior (that of the space; uniform on the box if it has none), data given theta,
+and L draws from the posterior of those data; then the rank of theta among the L draws is uniform on
+{0, ..., L}, parameter by parameter, if and only if likelihood, simulator and sampler agree (Talts
+et al. 2018). Too sharp a likelihood piles ranks up at both ends, too flat a one in the middle, a
+biased one at one side.
 
 method="grid" draws directly from the posterior on a grid of the box (its log density interpolated
 by a cubic spline, then uniform within the fine cells), for all data sets with one `surface` call:
@@ -26,7 +27,7 @@ from keepscore.inference import invariants
 from keepscore.inference.calibration import Simulator
 from keepscore.inference.draws import effective_sizes
 from keepscore.inference.maximise import maximum_of
-from keepscore.inference.nuts import Settings, sample
+from keepscore.inference.nuts import Settings, prior_of, sample
 from keepscore.likelihood import Likelihood, LikelihoodSource
 from keepscore.space import Region, Space
 
@@ -80,7 +81,35 @@ def sbc(
     region: Region = "base",
     seed: int = 0,
 ) -> SBC:
-    """Ranks of the truth in n posteriors of `source` (a model or a surrogate), uniform prior."""
+    """Simulation-based calibration: ranks of the truth in n posteriors, under the space's prior.
+
+    Where a posterior is right, the rank of the truth among its draws is uniform. A surrogate that
+    is too sure of itself puts ranks at both ends.
+
+    Args:
+        source: What is judged: a surrogate, or a model.
+        simulator: A model, or anything with `simulate`.
+        n: Data sets, 50 or more.
+        group_size: Observations per data set.
+        draws: Draws per posterior, 9 or more.
+        method: "grid" (independent draws, up to three parameters) or "nuts".
+        region: Box of theta, to which the prior is cut.
+        seed: Root of all randomness.
+
+    Returns:
+        Ranks (n, d), and per parameter the p-value of a chi-square test of uniformity.
+
+    Raises:
+        DomainError: "grid" for more than three parameters, or a log-likelihood that is not finite
+            on the whole box; n or draws too small.
+
+    Example:
+        >>> import keepscore as ks
+        >>> model = ks.models.GaussianField(shape=(3, 3))
+        >>> found = ks.sbc(model, model, n=50, group_size=5)
+        >>> found.ranks.shape, found.uniform()
+        ((50, 3), True)
+    """
     require_choice(method, "method", METHODS)
     require_parts(source, "source", "space", "given")
     require_parts(simulator, "simulator", "simulate")
@@ -92,7 +121,7 @@ def sbc(
             f"method='grid' is for up to three parameters; got {source.space.d}. Use method='nuts'."
         )
     rng = np.random.default_rng([seed, STREAM])
-    theta = source.space.uniform(n, rng, region)
+    theta = source.space.draw(n, rng, region)
     x = np.asarray(simulator.simulate(np.repeat(theta, group_size, axis=0), rng))
     like = source.given(x.reshape(n, group_size, *x.shape[1:]))
     posterior_draws = _grid_draws if method == "grid" else _nuts_draws
@@ -109,11 +138,15 @@ def _uniformity(ranks: np.ndarray, draws: int) -> Floats:
 
 
 def _grid_draws(like: Likelihood, draws: int, region: Region, rng: np.random.Generator) -> Floats:
-    """Independent draws (g, draws, d) from each group's posterior, uniform prior on the box."""
+    """Independent draws (g, draws, d) from each group's posterior on the box."""
     d, g = like.space.d, like.group_count
     side = POINTS_PER_SIDE[d]
     low, high = like.space.box(region)
-    values = like.surface_in_blocks(like.space.grid(side, region)).reshape(g, *(side,) * d)
+    nodes = like.space.grid(side, region)
+    values = like.surface_in_blocks(nodes)
+    if like.space.has_prior:
+        values = values + like.space.log_prior(nodes, region)
+    values = values.reshape(g, *(side,) * d)
     if not np.isfinite(values).all():
         raise DomainError(
             "method='grid' interpolates the log-likelihood and needs it finite on the whole box; "
@@ -147,7 +180,8 @@ def _nuts_draws(like: Likelihood, draws: int, region: Region, rng: np.random.Gen
     for i in range(0, g, GROUPS_AT_ONCE):
         chosen = np.arange(i, min(i + GROUPS_AT_ONCE, g))
         group = np.repeat(chosen, CHAINS)
-        theta, _ = sample(like, None, found, group, int(rng.integers(2**31)), settings)
+        prior = prior_of(like.space)
+        theta, _ = sample(like, prior, found, group, int(rng.integers(2**31)), settings)
         chains = theta.reshape(len(chosen), CHAINS, settings.draws, d)
         poor += int((effective_sizes(chains) < draws).any(axis=1).sum())
         flat = chains.reshape(len(chosen), -1, d)

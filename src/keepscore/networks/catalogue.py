@@ -7,9 +7,12 @@ A name is a size ("30k"), a family and a size ("mlp-30k"), or "auto".
     "markov"                   sequence                     markov-10k
     "gaussian-field"           image                        spectral-5k
     "stationary-field"         image                        tailed-5k
-    "iid"                      mlp                          set-25k
+    "iid", rows of few numbers mlp                          mixture-set-10k
+    "iid", other rows          mlp                          set-25k
     nothing, x of few numbers  mlp                          residual-25k
     nothing, x of many         mlp                          mlp-30k
+
+Rows of few numbers: at most 16, and continuous (a mixture of densities has no place on a lattice).
 
 A description is JSON: family, layer widths, x_shape, d and whether inputs are scaled. It holds no
 code; a network of a user's own class is only described by that class's name, and whoever loads it
@@ -24,7 +27,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from operator import attrgetter
-from typing import Any
+from typing import Any, TypeGuard
 
 import equinox as eqx
 import jax
@@ -40,11 +43,22 @@ from keepscore.errors import (
     ShapeError,
     unknown_name,
 )
-from keepscore.networks import graph, image, markov, mlp, quadratic, residual, sequence, spectral
+from keepscore.networks import (
+    graph,
+    image,
+    markov,
+    mixture,
+    mlp,
+    quadratic,
+    residual,
+    sequence,
+    spectral,
+)
 from keepscore.networks.base import (
     X_SCALES,
     Network,
     Scaled,
+    Weights,
     every_pair,
     has_linear_head,
     has_table,
@@ -73,6 +87,8 @@ FAMILIES: dict[str, Family] = {
     "graph": Family(graph.GraphNetwork, graph.SIZES),
     "residual": Family(residual.ResidualNetwork, residual.SIZES),
     "set": Family(residual.ResidualSetNetwork, residual.SIZES),
+    "mixture": Family(mixture.MixtureNetwork, mixture.SIZES),
+    "mixture-set": Family(mixture.MixtureSetNetwork, mixture.SIZES),
 }
 # By what the data declare: the family of a size alone, and what "auto" stands for.
 FAMILY_OF_STRUCTURE = {"markov": "sequence", "gaussian-field": "image", "stationary-field": "image"}
@@ -83,6 +99,8 @@ AUTO = {
     "iid": "set-25k",
 }
 AUTO_ON_GRAPH = "graph-10k"
+AUTO_ROWS = "mixture-set-10k"  # structure "iid", rows of few continuous numbers
+FEW_IN_ROW = 16
 AUTO_FEW = "residual-25k"
 AUTO_MANY = "mlp-30k"
 FEW = 256  # numbers in x: theta may enter before x is embedded
@@ -100,19 +118,21 @@ def names(family: str | None = None) -> tuple[str, ...]:
 
 
 def resolve(
-    network: Any,
+    network: object,
     x_shape: Sequence[int],
     d: int,
     structure: str | None,
     key: jax.Array,
     contacts: np.ndarray | None = None,
+    continuous: bool = True,
 ) -> Network:
     """A network for such data, from a name, a module, or a function of a key that makes one.
 
-    contacts: weights (K, K) of the graph that a chain x (T, K) lives on, if it does.
+    contacts: weights (K, K) of the graph that a chain x (T, K) lives on, if it does. continuous:
+    whether x is, entry by entry (`is_continuous`).
     """
     if isinstance(network, str):
-        family, size = _parse(network, x_shape, structure, contacts is not None)
+        family, size = _parse(network, x_shape, structure, contacts is not None, continuous)
         if family == "graph" and contacts is not None:
             return graph.GraphNetworkMaker(np.asarray(contacts), size, tuple(x_shape), d)(key)
         rng = np.random.default_rng(np.asarray(jax.random.key_data(key)).ravel())
@@ -132,18 +152,19 @@ def resolve(
             "network must be 'auto', a size such as '30k', an Equinox module with features(x) and "
             f"head(features, theta), or a function of a key that makes one; got {network!r}."
         )
-    require_network(built, x_shape, d)
-    return built
+    return require_network(built, x_shape, d)
 
 
-def require_network(network: Any, x_shape: Sequence[int], d: int) -> None:
-    """Check the two methods, the shapes they give, and a declared linear head of a user's own."""
+def require_network(network: object, x_shape: Sequence[int], d: int) -> Network:
+    """The network itself, if it has the two methods, they give the right shapes, and what a user's
+    own network declares of itself is true."""
     for method in ("features", "head"):
         if not callable(getattr(network, method, None)):
             raise MissingError(
                 f"A network needs features(x) and head(features, theta); "
                 f"{type(network).__name__} has no {method}."
             )
+    assert isinstance(network, Network)
     b = 3
     x = jax.ShapeDtypeStruct((b, *x_shape), jnp.float32)
     theta = jax.ShapeDtypeStruct((b, d), jnp.float32)
@@ -158,9 +179,10 @@ def require_network(network: Any, x_shape: Sequence[int], d: int) -> None:
         )
     if type(network) not in {family.build for family in FAMILIES.values()}:
         _require_declarations(network, features.shape[1], d)
+    return network
 
 
-def _require_declarations(network: Any, width: int, d: int) -> None:
+def _require_declarations(network: Network, width: int, d: int) -> None:
     """What a user's network says of its head is tried out: likelihoods of groups rely on it."""
     rng, kind = np.random.default_rng(0), type(network).__name__
     one, two = jnp.asarray(rng.standard_normal((2, 8, width)), jnp.float32)
@@ -187,13 +209,13 @@ def _require_declarations(network: Any, width: int, d: int) -> None:
             )
 
 
-def _gap(got: Any, wanted: Any) -> float:
+def _gap(got: jax.Array, wanted: jax.Array) -> float:
     """The largest difference, or 0 if it is rounding."""
     gap = jnp.abs(got - wanted).max()
     return 0.0 if gap <= 1e-3 * (1.0 + jnp.abs(wanted).max()) else float(gap)
 
 
-def standardise(network: Any, x: np.ndarray, low: np.ndarray, high: np.ndarray) -> Scaled:
+def standardise(network: Network, x: np.ndarray, low: np.ndarray, high: np.ndarray) -> Scaled:
     """Scale x as the network's `x_scale` says (see `base`) and theta by its training box."""
     by_shape = {2: "entries", 3: "states"}.get(x.ndim, "whole")
     kind = getattr(network, "x_scale", by_shape)
@@ -217,15 +239,14 @@ def standardise(network: Any, x: np.ndarray, low: np.ndarray, high: np.ndarray) 
     )
 
 
-def describe(network: Any, x_shape: Sequence[int], d: int) -> dict[str, Any]:
+def describe(network: Network, x_shape: Sequence[int], d: int) -> dict[str, Any]:
     """Plain data about a network; `rebuild` makes the same one, with other weights.
 
     What `rebuild` would refuse is refused here.
     """
-    scaled = isinstance(network, Scaled)
-    inner = network.network if scaled else network
+    inner: Any = network.network if isinstance(network, Scaled) else network
     base: dict[str, Any] = {"x_shape": [int(side) for side in x_shape], "d": d}
-    if scaled:
+    if isinstance(network, Scaled):
         # The axes of x that have a scale each.
         base["scaled"] = [int(side) for side in np.shape(network.x_mean)]
     for name, family in FAMILIES.items():
@@ -241,14 +262,14 @@ def describe(network: Any, x_shape: Sequence[int], d: int) -> dict[str, Any]:
     return {**base, "family": "user", "class": f"{kind.__module__}.{kind.__qualname__}"}
 
 
-def computation(network: Any, x_shape: Sequence[int], d: int) -> str:
+def computation(network: Network, x_shape: Sequence[int], d: int) -> str:
     """SHA-256 of what a network computes, as JAX traces it, whatever its weights: another one for
     a class of the same name whose code was changed."""
     x = jax.ShapeDtypeStruct((1, *x_shape), jnp.float32)
     theta = jax.ShapeDtypeStruct((1, d), jnp.float32)
     weights, rest = split(network)
 
-    def whole(w: Any, x: Any, theta: Any) -> Any:
+    def whole(w: Weights, x: jax.Array, theta: jax.Array) -> jax.Array:
         one = eqx.combine(w, rest)
         return one.head(one.features(x), theta)
 
@@ -257,7 +278,9 @@ def computation(network: Any, x_shape: Sequence[int], d: int) -> str:
     return hashlib.sha256(re.sub(r"0x[0-9a-f]+", "", traced).encode()).hexdigest()
 
 
-def rebuild(description: Mapping[str, Any], module: Any = None, weights: int | None = None) -> Any:
+def rebuild(
+    description: Mapping[str, Any], module: object = None, weights: int | None = None
+) -> Network:
     """The network of a description, its arrays as shapes only; `module` for a user's own class.
 
     Nothing is allocated, whatever sizes the description claims. weights: how many numbers are there
@@ -266,7 +289,6 @@ def rebuild(description: Mapping[str, Any], module: Any = None, weights: int | N
     shape, d = description.get("x_shape"), description.get("d")
     if not _is_shape(shape) or type(d) is not int or not 0 < d <= LARGEST_AXIS:
         raise FormatError("The description of the network has no valid x_shape and d.")
-    assert isinstance(shape, list)
     if description.get("family") == "user":
         network = _of_user(description, module, shape, d)
     else:
@@ -283,7 +305,9 @@ def rebuild(description: Mapping[str, Any], module: Any = None, weights: int | N
     return Scaled(network, of_x, of_x, of_theta, of_theta)
 
 
-def _of_user(description: Mapping[str, Any], module: Any, shape: Sequence[int], d: int) -> Any:
+def _of_user(
+    description: Mapping[str, Any], module: object, shape: Sequence[int], d: int
+) -> Network:
     if module is None:
         raise MissingError(
             f"This surrogate has a network of the class {description.get('class')!r:.200}, which "
@@ -318,7 +342,7 @@ def _skeleton(
     return shapes
 
 
-def _is_shape(sides: Any) -> bool:
+def _is_shape(sides: object) -> TypeGuard[list[int]]:
     return (
         isinstance(sides, list)
         and len(sides) <= MOST_AXES
@@ -339,11 +363,13 @@ def _are_widths(widths: Mapping[str, Any], weights: int | None = None) -> bool:
 
 
 def _parse(
-    name: str, x_shape: Sequence[int], structure: str | None, on_graph: bool
+    name: str, x_shape: Sequence[int], structure: str | None, on_graph: bool, continuous: bool
 ) -> tuple[str, str]:
     name = name.lower()
     if name == "auto" and structure == "markov" and on_graph:
         name = AUTO_ON_GRAPH
+    elif name == "auto" and _has_few_in_row(x_shape, structure) and continuous:
+        name = AUTO_ROWS
     elif name == "auto":
         otherwise = AUTO_FEW if math.prod(x_shape) <= FEW else AUTO_MANY
         name = AUTO.get(structure or "", otherwise)
@@ -355,6 +381,20 @@ def _parse(
     if size not in FAMILIES[family].sizes:
         raise unknown_name(f"size of the {family} network", size, names(family))
     return family, size
+
+
+def _has_few_in_row(x_shape: Sequence[int], structure: str | None) -> bool:
+    rows = structure == "iid" and len(x_shape) > 1
+    return rows and math.prod(x_shape[1:]) <= FEW_IN_ROW
+
+
+def is_continuous(x: np.ndarray) -> bool:
+    """Whether values of x hardly ever repeat: at most one in a hundred, in each entry of a row."""
+    if x.dtype.kind != "f" or x.ndim == 0 or x.size == 0:
+        return False
+    entries = x.reshape(-1, x.shape[-1])
+    different = [len(np.unique(column)) for column in entries.T]
+    return min(different) >= 0.99 * len(entries)
 
 
 def _traced(function: Callable[..., Any], what: str, *arguments: Any) -> Any:

@@ -12,8 +12,9 @@ are compared on the same pairs: with delta_i the difference of their losses at x
 
     keep BCE's if   mean(delta) > max(.01, 3 sd(delta) / sqrt(n)),   else ASA's.
 
-Scores are worth something beyond the BCE, so ASA is kept unless it clearly loses. A run that learns
-its scores well pays nothing for this.
+(Of a network that is a density the losses are those of `validation`, in which c(x) cancels, and the
+second suspicion does not arise.) Scores are worth something beyond the BCE, so ASA is kept unless
+it clearly loses. A run that learns its scores well pays nothing for this.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from typing import Any
 
 import numpy as np
 
+from keepscore import networks
 from keepscore.checks import Floats
 from keepscore.errors import KeepscoreWarning
 from keepscore.losses import pair_losses
@@ -43,6 +45,8 @@ def held_out_losses(surrogate: Surrogate, held: Rows, seed: int) -> Floats:
     partner = generator(seed, "validation").permutation(len(held))
     x, theta = held.fetch(index)[0], held.theta
     own, other = (surrogate.log_ratio(theta[i], x) for i in (index, partner[index]))
+    if networks.has_density(surrogate.network):
+        return np.logaddexp(0.0, other - own)
     return pair_losses(own, other)
 
 
@@ -54,7 +58,10 @@ def measured(surrogate: Surrogate, held: Rows, loss: str, whole: bool, seed: int
         chosen = index if held.index is None else held.index[index]
         theta, x, score = data.rows(chosen)
         r2, kind = score_r2(surrogate.score(theta, x), np.asarray(score)), data.score_kind
-    bce = float(held_out_losses(surrogate, held, seed).mean())
+    partner = generator(seed, "validation").permutation(len(held))
+    x, theta = held.fetch(index)[0], held.theta
+    own, other = (surrogate.log_ratio(theta[i], x) for i in (index, partner[index]))
+    bce = float(pair_losses(own, other).mean())
     return Quality(bce, len(index), r2, kind, loss, whole)
 
 
@@ -63,14 +70,16 @@ def some_of(held: Rows) -> np.ndarray:
     return np.unique(np.linspace(0, len(held) - 1, min(MOST_PAIRS, len(held))).astype(np.int64))
 
 
-def is_suspect(quality: Quality, history: Sequence[Mapping[str, Any]]) -> bool:
-    """Whether the score term may have done harm."""
+def is_suspect(
+    quality: Quality, history: Sequence[Mapping[str, Any]], density: bool = False
+) -> bool:
+    """Whether the score term may have done harm; density: to a network that is one."""
     epochs = [record for record in history if record["event"] == "epoch"]
     curve = [record["validation_bce"] for record in epochs]
     best = int(history[-1]["best_epoch"])
     return (
         bool(quality.poor())
-        or curve[best - 1] > min(curve) + BCE_LOST
+        or (not density and curve[best - 1] > min(curve) + BCE_LOST)
         or best < EARLY * int(history[0]["min_epochs"])
     )
 

@@ -4,6 +4,14 @@
     weights <- Adam step on grad(L_BCE + sum_k alpha_k L_k)
     every T_alpha batches: alpha' = ||grad L_BCE|| / ||grad L_Score||, alpha = f_H(alpha' so far)
 
+A network that is a density q in x, h = log q(x | theta) - c(x), learns q from its likelihood,
+
+    L_NLL = -mean_i log q(x_i | theta_i),
+
+in the place of the cross-entropy, whose gradient then goes to c alone. (q by likelihood is the
+better estimate wherever the network can be q; the ratio of pairs tells less.) The loss that is
+recorded is L_BCE all the same.
+
 x_i is embedded once for both classes and the score. The paper writes the update of alpha after that
 of the weights; both gradients are taken here at the weights the batch was computed with, since
 together they are the update itself: an update of alpha costs one more reverse pass, 1 batch in 64.
@@ -12,7 +20,7 @@ together they are the update itself: an update of alpha costs one more reverse p
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import equinox as eqx
 import jax
@@ -31,6 +39,7 @@ from keepscore.losses import (
     remember,
     score_loss,
 )
+from keepscore.networks.base import Rest, Weights, has_density
 
 Array = jax.Array
 
@@ -38,8 +47,8 @@ Array = jax.Array
 class Member(NamedTuple):
     """What one network carries from batch to batch."""
 
-    weights: Any
-    optimizer: Any
+    weights: Weights
+    optimizer: optax.OptState
     alpha: Array
     history: AlphaHistory
 
@@ -54,37 +63,51 @@ class Batch(NamedTuple):
 
 
 Losses = tuple[Array, Array]
-Objective = Callable[[Any, Batch], Losses]
+Objective = Callable[[Weights, Batch], Losses]
 
 
 def objective(
-    rest: Any, loss: Loss, epsilon: Array | None = None, scale: Array | None = None
+    rest: Rest, loss: Loss, epsilon: Array | None = None, scale: Array | None = None
 ) -> Objective:
     """weights, batch -> (L_BCE, (L_1, ..., L_d)); `rest` is the network without its weights.
     `scale` is m of the score loss."""
 
-    def losses(weights: Any, batch: Batch) -> Losses:
+    def losses(weights: Weights, batch: Batch) -> Losses:
         network = eqx.combine(weights, rest)
         features = network.features(batch.x)
+        dense = has_density(network)
 
         def head(theta: Array) -> Array:
-            return network.head(features, theta)
+            h = network.head(features, theta)
+            return h - _gradient_only(network.log_density(features, theta)) if dense else h
+
+        def likelihood() -> Array | float:
+            if not dense:
+                return 0.0
+            return _gradient_only(-network.log_density(features, batch.theta).mean())
 
         if not isinstance(loss, ASA):
             h = jax.vmap(head)(jnp.concatenate([batch.theta[None], batch.other]))
-            return cross_entropy(h[0], h[1:]), jnp.zeros(batch.theta.shape[1])
+            return cross_entropy(h[0], h[1:]) + likelihood(), jnp.zeros(batch.theta.shape[1])
         assert batch.score is not None
         h_own, score = network_score(
             network.head, features, batch.theta, loss.network_score, epsilon
         )
+        if dense:
+            h_own = head(batch.theta)
         h_other = jax.vmap(head)(batch.other)
         parts = score_loss(score, batch.score, loss.residual, scale)
-        return cross_entropy(h_own, h_other), parts
+        return cross_entropy(h_own, h_other) + likelihood(), parts
 
     return losses
 
 
-def start(weights: Any, optimizer: optax.GradientTransformation, loss: Loss, d: int) -> Member:
+def _gradient_only(value: Array) -> Array:
+    """Zero, with the gradient of this value."""
+    return value - jax.lax.stop_gradient(value)
+
+
+def start(weights: Weights, optimizer: optax.GradientTransformation, loss: Loss, d: int) -> Member:
     """The state before the first batch: alpha = 0, no history."""
     components = d if isinstance(loss, ASA) and loss.per_parameter else 1
     length = loss.history if isinstance(loss, ASA) else 1
@@ -102,15 +125,15 @@ def step(
 ) -> tuple[Member, Losses]:
     """Batch number t (from 1): the new state, and the losses at the weights before it."""
 
-    def joint(weights: Any) -> tuple[Any, Losses, Array, AlphaHistory]:
-        def total(w: Any) -> tuple[Array, Losses]:
+    def joint(weights: Weights) -> tuple[Weights, Losses, Array, AlphaHistory]:
+        def total(w: Weights) -> tuple[Array, Losses]:
             bce, score = losses(w, batch)
             return bce + jnp.sum(member.alpha * score), (bce, score)
 
         (_, values), gradient = jax.value_and_grad(total, has_aux=True)(weights)
         return gradient, values, member.alpha, member.history
 
-    def separate(weights: Any) -> tuple[Any, Losses, Array, AlphaHistory]:
+    def separate(weights: Weights) -> tuple[Weights, Losses, Array, AlphaHistory]:
         assert isinstance(loss, ASA)
         (bce, score), pull = jax.vjp(lambda w: losses(w, batch), weights)
         # Row 0 asks for the gradient of L_BCE, the others for one alpha each: of all L_k together,

@@ -44,6 +44,7 @@ from keepscore.losses import (
 from keepscore.losses.score import TOLERANCE
 from keepscore.networks import Network, Tree, Weights
 from keepscore.networks.safetensors_io import digest_of, to_tensors
+from keepscore.space import Space
 from keepscore.surrogate import NAME as SURROGATE
 from keepscore.surrogate import Surrogate, load
 from keepscore.training import history
@@ -102,26 +103,48 @@ def train(
 ) -> Surrogate:
     """Train a network on a data set and return it as a `Surrogate`.
 
-    data, validation: from `ks.simulate`; without validation data, a part of `data` is held out
-    (config.validation_fraction). network: "auto" (what fits the structure the data declare and the
-    graph they live on), a size of the paper's networks ("30k"), a family and size ("mlp-30k"), an
-    Equinox module with features(x) and head(features, theta), or a function of a JAX key that makes
-    one.
-    loss: ASA() (default), which needs scores, BCE(), or the paper's ASA.paper(). config: a
-    `TrainConfig`, or the paper's TrainConfig.paper(case). The defaults are the best we know.
-    path: folder for checkpoints, history and the surrogate. A run found there is continued exactly
-    where it was (or its result returned if it had finished): with other data, settings or another
-    network that is an error. resume=False starts anew; the run and the surrogate that were there
-    are then removed before the first step. One process at a time trains in a folder.
-    progress: show a bar; by default only on a terminal. monitor: pairs from `ks.simulate` whose BCE
-    is written to the history after each epoch ("monitor_bce"); it decides nothing.
-
     How good it is, on held-out pairs, is kept in the surrogate: `print(surrogate)` shows it, and it
     is said after training where progress is shown. A parameter whose exact score is followed badly
     after a run of full length is warned of, and so is a score term that does harm: then the network
-    is kept that was trained without it (see `guard`).
+    is kept that was trained without it (see `training/guard.py`).
 
     SIGTERM writes a checkpoint and raises `Interrupted`, which exits with code 75.
+
+    Args:
+        data: From `ks.simulate`, `ks.open_dataset` or `ks.dataset`.
+        validation: The same; without it, a part of `data` is held out (config.validation_fraction).
+        network: "auto" (what fits the structure the data declare and the graph they live on), a
+            size of the paper's networks ("30k"), a family and size ("mlp-30k"), an Equinox module
+            with features(x) and head(features, theta), or a function of a JAX key that makes one.
+        loss: ASA() (default), which needs scores, BCE(), or the paper's ASA.paper().
+        config: A `TrainConfig`, or the paper's TrainConfig.paper(case). The defaults are the best
+            we know.
+        path: Folder for checkpoints, history and the surrogate. A run found there is continued
+            exactly where it was, or its result returned if it had finished. One process at a time
+            trains in a folder.
+        resume: False starts anew: the run and the surrogate in `path` are removed before the first
+            step.
+        progress: Whether to show a bar; by default only on a terminal.
+        monitor: Pairs from `ks.simulate` whose BCE is written to the history after each epoch
+            ("monitor_bce"); it decides nothing.
+
+    Returns:
+        The surrogate, of the best epoch by validation.
+
+    Raises:
+        MissingError: ASA without scores.
+        MismatchError: `path` holds a run with other data, settings or another network.
+        DomainError: Fewer rows than a batch, or settings that do not fit together.
+        BusyError: Another process trains in `path`.
+        Interrupted: SIGTERM came; the same call goes on from the checkpoint.
+
+    Example:
+        >>> import keepscore as ks
+        >>> data = ks.simulate(ks.models.GaussianField(shape=(4, 4)), 256)
+        >>> short = ks.TrainConfig(min_epochs=1)  # for a doctest only: leave config out
+        >>> surrogate = ks.train(data, network="mlp-1k", config=short, progress=False)
+        >>> surrogate.space.names, surrogate.x_shape
+        (('l_x', 'l_y', 'eps'), (4, 4))
     """
     loss = ASA() if loss is None else loss
     config = TrainConfig() if config is None else config
@@ -195,7 +218,7 @@ def _guarded(
     """The surrogate trained with scores, or, where they did harm, one trained without."""
     quality = result.quality
     assert quality is not None
-    if not is_suspect(quality, result.history):
+    if not is_suspect(quality, result.history, networks.has_density(result.network)):
         return result
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", KeepscoreWarning)  # of poor scores: said of what is kept
@@ -361,8 +384,10 @@ def _networks(
     x_shape, d = data.x.shape[1:], data.space.d
     contacts = getattr(data, "contacts", None)
 
+    continuous = networks.is_continuous(x_sample(rows))
+
     def make(key: jax.Array) -> Network:
-        return networks.resolve(network, x_shape, d, data.structure, key, contacts)
+        return networks.resolve(network, x_shape, d, data.structure, key, contacts, continuous)
 
     seeds = np.random.SeedSequence(config.seed).generate_state(config.members)
     keys = [jax.random.key(int(seed)) for seed in seeds]
@@ -374,7 +399,7 @@ def _networks(
     many = [make(k) for k in keys]
     built = many[0]
     if config.scale_inputs:
-        box = data.space.box("train")
+        box = _theta_range(data.space)
         many = [networks.standardise(one, x_sample(rows), *box) for one in many]
         built = many[0]
     weights, rest = networks.split(built)
@@ -382,6 +407,14 @@ def _networks(
         every = [networks.split(one)[0] for one in many]
         weights = jax.tree.map(lambda *leaves: jnp.stack(leaves), *every)
     return built, weights, rest
+
+
+def _theta_range(space: Space) -> tuple[Floats, Floats]:
+    """The box of a uniform draw with the mean and standard deviation that theta has."""
+    if not space.has_prior:
+        return space.box("train")
+    mean, sd = space.spread("train")
+    return mean - np.sqrt(3) * sd, mean + np.sqrt(3) * sd
 
 
 def _engine(

@@ -10,6 +10,12 @@ what a network that knows nothing has (h = 0, so a score of 0, which is the mean
 Each term is 1 at the start and both are least at the truth. The weights are constants of the run:
 alpha, which weighs the losses in training, changes from epoch to epoch, and epochs could not be
 compared by it. Without scores the criterion is L_BCE itself.
+
+For a network that is a density, h = log q - c(x), the place of L_BCE is taken by
+
+    mean_i softplus(h(x_i, theta_pi(i)) - h(x_i, theta_i)),
+
+in which c cancels: the epoch is judged by q, on which all that is asked of the network stands.
 """
 
 from __future__ import annotations
@@ -26,7 +32,7 @@ from numpy.typing import NDArray
 
 from keepscore.checks import Floats
 from keepscore.losses import network_score, pair_losses, residual_losses
-from keepscore.networks.base import Network, Weights
+from keepscore.networks.base import Network, Weights, has_density
 from keepscore.training.batches import Rows, generator
 
 ROWS = 256  # pairs at a time: the layers' intermediate arrays stay in the cache
@@ -65,19 +71,22 @@ def validator(
     d = rows.theta.shape[1]
     scale = _placed_scale(term)
 
-    def block_sum(weights: Weights, *block: Array) -> tuple[Array, Array]:
+    def block_sum(weights: Weights, *block: Array) -> tuple[Array, Array, Array]:
         network = eqx.combine(weights, rest)
 
-        def part(total: float, pairs: tuple[Array, ...]) -> tuple[float, tuple[Array, Array]]:
+        def part(
+            total: float, pairs: tuple[Array, ...]
+        ) -> tuple[float, tuple[Array, Array, Array]]:
             x, theta, other, use = pairs[:4]
             features = network.features(x.astype(jnp.float32))
             own, swapped = jax.vmap(lambda t: network.head(features, t))(jnp.stack([theta, other]))
             bce = jnp.sum(jnp.where(use, pair_losses(own, swapped), 0.0))
+            contrast = jnp.sum(jnp.where(use, jax.nn.softplus(swapped - own), 0.0))
             if term is None:
-                return total, (bce, jnp.zeros(d))
+                return total, (bce, contrast, jnp.zeros(d))
             _, score = network_score(network.head, features, theta, "autodiff")
             losses = residual_losses(score - pairs[4], term.residual, scale)
-            return total, (bce, jnp.sum(jnp.where(use[:, None], losses, 0.0), axis=0))
+            return total, (bce, contrast, jnp.sum(jnp.where(use[:, None], losses, 0.0), axis=0))
 
         return jax.lax.scan(part, 0.0, block)[1]
 
@@ -102,16 +111,18 @@ def validator(
     nothing = None if term is None else _score_of_nothing(rows, term)
 
     def validate(weights: Weights) -> Validation:
-        total, of_score = np.zeros(members), np.zeros((members, d))
+        total, contrast, of_score = np.zeros(members), np.zeros(members), np.zeros((members, d))
         for block in blocks() if kept is None else kept:
-            bce, score = (np.asarray(part, np.float64) for part in summed(weights, *block))
+            bce, pairs, score = (np.asarray(part, np.float64) for part in summed(weights, *block))
             total += bce.reshape(members, -1).sum(axis=1)
+            contrast += pairs.reshape(members, -1).sum(axis=1)
             of_score += score.reshape(members, -1, d).sum(axis=1)
         bce = total / len(rows)
+        judged = contrast / len(rows) if has_density(rest) else bce
         if nothing is None:
-            return Validation(bce, None, bce)
+            return Validation(bce, None, judged)
         losses = of_score / len(rows)
-        return Validation(bce, losses, both_losses(bce, losses, nothing))
+        return Validation(bce, losses, both_losses(judged, losses, nothing))
 
     return validate
 

@@ -1,0 +1,160 @@
+"""Mixture densities: x as a mixture of Gaussians whose parameters are functions of theta.
+
+    log q(y | theta) = log sum_k w_k(theta) N(y; m_k(theta), (L_k(theta)' L_k(theta))^-1)
+    h(x, theta)      = sum_i log q(x_i | theta) - c(x),        c(x) = g(sum_i f(x_i))
+
+for x of n rows x_i of p numbers that are independent and alike given theta (structure "iid"; any
+n), or of one row, x itself. L_k is lower triangular, with a positive diagonal exp(l_k), l_k bounded
+by 10 (a standard deviation of 5e-5 of the data's), so that no component collapses on single points.
+w, m, l and the rest of L are one network of theta with a linear part beside it; f and g are small
+networks.
+
+q is a density in x, so it has a better teacher than the cross-entropy of pairs: its likelihood.
+Training adds the mean of -log q(x_i | theta_i) for the weights of q (`log_density` below), and the
+cross-entropy is left to c, which stands for log p(x) (see `training/step.py`). What depends on
+theta, and with it every posterior, estimate and test, is q alone. Scores teach q as they teach any
+network.
+
+Few numbers in a row are needed: L_k has p (p + 1) / 2 entries. What is no mixture of a few
+Gaussians (the ring of two moons) is left to `residual`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from keepscore.errors import ShapeError
+from keepscore.networks.exponential_family import Layers
+from keepscore.networks.layers import Source, computed
+
+SIZES: dict[str, dict[str, int | tuple[int, ...]]] = {
+    "10k": {"components": 4, "widths": (64, 64), "evidence": (32, 32)},
+    "30k": {"components": 8, "widths": (128, 128), "evidence": (64, 64)},
+}
+SMALL = 0.1  # of the last layer: all components begin as nearly the same Gaussian for all theta
+LARGEST = 10.0  # of l, either way
+APART = 0.5  # standard deviation of where their means begin
+
+
+class MixtureNetwork(eqx.Module):
+    """h(x, theta) for x of any shape, taken as one row."""
+
+    of_theta: Layers
+    slope: Float[Array, "d outputs"]
+    centre: Float[Array, "k p"]
+    row_part: Layers
+    set_part: Layers
+
+    def __init__(
+        self,
+        x_shape: Sequence[int],
+        d: int,
+        rng: Source,
+        components: int,
+        widths: Sequence[int],
+        evidence: Sequence[int],
+    ) -> None:
+        p = math.prod(x_shape)
+        outputs = components * (1 + p + p * p)
+        net = Layers([d, *widths, outputs], rng)
+        last = net.layers[-1]
+        self.of_theta = eqx.tree_at(
+            lambda n: (n.layers[-1].weight, n.layers[-1].bias),
+            net,
+            (SMALL * last.weight, jnp.zeros_like(last.bias)),
+        )
+        self.slope = jnp.zeros((d, outputs), jnp.float32)
+        self.centre = computed(
+            rng, (components, p), lambda: APART * _normal(rng).standard_normal((components, p))
+        )
+        self.row_part = Layers([p, *evidence], rng)
+        self.set_part = Layers([evidence[-1], *evidence, 1], rng)
+
+    def features(self, x: Float[Array, "b ..."]) -> Float[Array, "b f"]:
+        return self.of_rows(x.reshape(x.shape[0], 1, -1))
+
+    def of_rows(self, rows: Float[Array, "b n p"]) -> Float[Array, "b f"]:
+        """The rows side by side, and c."""
+        b, n, p = rows.shape
+        c = self.set_part(jax.nn.silu(self.row_part(rows)).sum(axis=1))
+        return jnp.concatenate([rows.reshape(b, n * p), c], axis=1)
+
+    def head(self, features: Float[Array, "b f"], theta: Float[Array, "b d"]) -> Float[Array, " b"]:
+        return self.log_density(features, theta) - features[:, -1]
+
+    def log_density(
+        self, features: Float[Array, "b f"], theta: Float[Array, "b d"]
+    ) -> Float[Array, " b"]:
+        """sum_i log q(x_i | theta), up to a constant."""
+        k, p = self.centre.shape
+        out = self.of_theta(theta) + theta @ self.slope
+        log_weight = jax.nn.log_softmax(out[:, :k])
+        mean = out[:, k : k + k * p].reshape(-1, k, p) + self.centre
+        square = out[:, k + k * p :].reshape(-1, k, p, p)
+        log_diagonal = LARGEST * jnp.tanh(jnp.diagonal(square, axis1=2, axis2=3) / LARGEST)
+        factor = square * np.tri(p, k=-1, dtype=np.float32)
+        z = features[:, :-1].reshape(len(features), -1, 1, p) - mean[:, None]
+        e = jnp.exp(log_diagonal)[:, None] * z
+        if p > 1:
+            e = e + (factor[:, None] * z[..., None, :]).sum(axis=-1)
+        log_parts = log_weight + log_diagonal.sum(axis=2)
+        parts = log_parts[:, None] - 0.5 * (e**2).sum(axis=-1)
+        return jax.nn.logsumexp(parts, axis=2).sum(axis=1)
+
+    def settings(self) -> dict[str, int | list[int]]:
+        """With x_shape and d, all that is needed to build the same network."""
+        evidence = [layer.bias.shape[-1] for layer in self.row_part.layers]
+        return {
+            "components": self.centre.shape[0],
+            "widths": self.of_theta.hidden(),
+            "evidence": evidence,
+        }
+
+
+class MixtureSetNetwork(eqx.Module):
+    """h(x, theta) = sum_i log q(x_i | theta) - c(x) for x (n, ...), any n."""
+
+    row: MixtureNetwork
+    x_scale = "states"  # a row's entries are alike in all rows
+
+    def __init__(
+        self,
+        x_shape: Sequence[int],
+        d: int,
+        rng: Source,
+        components: int,
+        widths: Sequence[int],
+        evidence: Sequence[int],
+    ) -> None:
+        if len(x_shape) < 2:
+            raise ShapeError(
+                f"A set network needs x of shape (n, ...), n rows; got {tuple(x_shape)}."
+            )
+        self.row = MixtureNetwork(x_shape[1:], d, rng, components, widths, evidence)
+
+    def features(self, x: Float[Array, "b n ..."]) -> Float[Array, "b f"]:
+        return self.row.of_rows(x.reshape(x.shape[0], x.shape[1], -1))
+
+    def head(self, features: Float[Array, "b f"], theta: Float[Array, "b d"]) -> Float[Array, " b"]:
+        return self.row.head(features, theta)
+
+    def log_density(
+        self, features: Float[Array, "b f"], theta: Float[Array, "b d"]
+    ) -> Float[Array, " b"]:
+        return self.row.log_density(features, theta)
+
+    def settings(self) -> dict[str, int | list[int]]:
+        """Those of the network of one row."""
+        return self.row.settings()
+
+
+def _normal(rng: Source) -> np.random.Generator:
+    assert rng is not None  # `computed` asks only with a source
+    return rng
