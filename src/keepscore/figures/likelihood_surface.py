@@ -21,8 +21,8 @@ from keepscore.checks import Floats, as_floats, require_count
 from keepscore.errors import DomainError, MismatchError, MissingError, ShapeError
 from keepscore.figures.style import EXACT, RED, panels_in, styled
 from keepscore.figures.surface_panels import SurfacePanel, draw_statistic, surfaces
-from keepscore.inference import mle
 from keepscore.inference.confidence import ConfidenceSet
+from keepscore.inference.mle import mle
 from keepscore.likelihood import Likelihood
 
 LEVELS = (0.5, 0.8, 0.95)

@@ -74,7 +74,9 @@ def validator(
     def block_sum(weights: Weights, *block: Array) -> tuple[Array, Array, Array]:
         network = eqx.combine(weights, rest)
 
-        def part(total: float, pairs: tuple[Array, ...]) -> tuple[float, tuple[Array, ...]]:
+        def part(
+            total: float, pairs: tuple[Array, ...]
+        ) -> tuple[float, tuple[Array, Array, Array]]:
             x, theta, other, use = pairs[:4]
             features = network.features(x.astype(jnp.float32))
             own, swapped = jax.vmap(lambda t: network.head(features, t))(jnp.stack([theta, other]))
