@@ -8,6 +8,7 @@ import tomllib
 from pathlib import Path
 
 project = tomllib.loads((Path(__file__).parents[1] / "pyproject.toml").read_text())["project"]
-for wanted in [*project["dependencies"], *project["optional-dependencies"]["dask"]]:
+extras = project["optional-dependencies"]
+for wanted in [*project["dependencies"], *extras["dask"], *extras["pandas"]]:
     name, version = re.fullmatch(r"([\w-]+)>=([\d.]+)(?:,.*)?", wanted).groups()
     print(f"{name}=={version}")

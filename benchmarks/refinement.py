@@ -46,6 +46,8 @@ CASES: dict[str, Callable[[], Any]] = {
 }
 EVALUATIONS = (20, 40)
 SIDES = (25, 49, 75)
+SIMULATIONS = {"gaussian-49": 6_000, "gaussian-75": 2_000}  # 30,000 elsewhere
+GROUPS = {"sis": 30, "gaussian": 10, "student-t": 10}  # at each of 100 theta
 SIZE = 10  # observations per group
 SEED = 77
 HONEST_GROUPS, HONEST_POINTS = 300, 40
@@ -82,13 +84,14 @@ def surrogate_of(case: str, model: Any, data: Path, quick: bool) -> Any:
     folder = data / f"{case}-surrogate{'-quick' if quick else ''}"
     if (folder / "surrogate.json").exists():
         return ks.load(folder)
-    n = 2_000 if quick else 30_000
+    n = 2_000 if quick else SIMULATIONS.get(case, 30_000)
     train = ks.simulate(
         model, n, seed=SEED, path=data / f"{case}-train-{n}", jobs=1 if quick else None
     )
     short: dict[str, Any] = {"min_epochs": 2, "max_epochs": 2} if quick else {}
     if case == "sis":
-        made = ks.train(train, None, "30k", ks.ASA(), ks.TrainConfig.paper("sis", **short))
+        config = ks.TrainConfig.paper("sis", **short)
+        made = ks.train(train, None, "30k", ks.ASA.paper(), config)
     elif short:
         made = ks.train(train, config=ks.TrainConfig(**short))
     else:
@@ -104,10 +107,10 @@ def accuracy(case: str, evaluations: int, data: Path, quick: bool) -> dict[str, 
     """The E-test with refined likelihoods, and whether the estimated error is true."""
     model = CASES[case]()
     surrogate = surrogate_of(case, model, data, quick)
-    groups, thetas = (2, 3) if quick else (30, None)
+    groups, thetas = (2, 3) if quick else (GROUPS[case], None)
     tag = f"{case}{'-quick' if quick else ''}"
     truth = etest_set(
-        model, None, groups, SIZE, SEED, points=6 if quick else None,
+        model, None, groups, SIZE, SEED, points=6 if quick else 8 if model.space.d > 2 else None,
         path=data / f"{tag}-exact", thetas=thetas,
     )  # fmt: skip
     began = time.perf_counter()

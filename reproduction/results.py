@@ -14,7 +14,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from keepscore.errors import FormatError, MismatchError
+from keepscore.errors import FormatError, MismatchError, MissingError
 from keepscore.evaluation import METRICS, Estimate
 from keepscore.files import make_folder, read_json, write_atomically
 from reproduction.cases import CASES, Cell
@@ -154,8 +154,12 @@ def find(results: list[Result], **wanted: Any) -> list[Result]:
 
 def summary_frame(results: list[Result]) -> pd.DataFrame:
     """One row per cell, one column per metric, and one per standard error."""
-    import pandas as pd
-
+    try:
+        import pandas as pd
+    except ModuleNotFoundError:
+        raise MissingError(
+            "summary_frame needs pandas, which is not installed: pip install 'keepscore[pandas]'."
+        ) from None
     return pd.DataFrame([dict(_row(result)) for result in results])
 
 

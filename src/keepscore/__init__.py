@@ -46,6 +46,8 @@ _HOMES = {
     "focus": "keepscore.fitting.focus",
     "report": "keepscore.reports.compose",
     "worth": "keepscore.evaluation.pilot",
+    "check_data": "keepscore.evaluation.data_check",
+    "fit": "keepscore.fitting",
 }
 _SUBPACKAGES = ("models", "networks", "errors", "figures", "priors")
 

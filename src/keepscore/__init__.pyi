@@ -17,11 +17,13 @@ from keepscore.data.verification import repair as repair
 from keepscore.data.verification import verify as verify
 from keepscore.errors import KeepscoreError as KeepscoreError
 from keepscore.errors import KeepscoreWarning as KeepscoreWarning
+from keepscore.evaluation.data_check import check_data as check_data
 from keepscore.evaluation.equivalence import equivalence as equivalence
 from keepscore.evaluation.etest import etest as etest
 from keepscore.evaluation.ltest import ltest as ltest
 from keepscore.evaluation.pilot import worth as worth
 from keepscore.evaluation.scorecard import scorecard as scorecard
+from keepscore.fitting.fit import fit as fit
 from keepscore.fitting.focus import focus as focus
 from keepscore.inference.calibration import calibrate as calibrate
 from keepscore.inference.confidence import confidence_set as confidence_set

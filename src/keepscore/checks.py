@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Iterable, Sequence
+from types import ModuleType
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from keepscore.errors import DomainError, DtypeError, NonFiniteError, ShapeError, unknown_name
+from keepscore.errors import (
+    DomainError,
+    DtypeError,
+    MissingError,
+    NonFiniteError,
+    ShapeError,
+    unknown_name,
+)
 
 Floats = NDArray[np.float64]
 LARGEST_COUNT = 2**63  # of seeds and counts: beyond it no array can go
@@ -31,7 +40,7 @@ def as_real(values: ArrayLike, name: str) -> NDArray[Any]:
 
 
 def as_declared(
-    values: Any, shape: tuple[int, ...], dtype: np.dtype[Any], source: str
+    values: ArrayLike, shape: tuple[int, ...], dtype: np.dtype[Any], source: str
 ) -> NDArray[Any]:
     """A copy of what a function returned, in its declared shape and dtype.
 
@@ -85,7 +94,7 @@ def as_floats(values: ArrayLike, name: str) -> Floats:
     return np.asarray(array, dtype=np.float64, order="C")
 
 
-def as_number(value: Any, name: str) -> float:
+def as_number(value: object, name: str) -> float:
     """One real number as a Python float: int, float, a NumPy scalar or a 0-d array.
 
     Text, bool, complex, None and arrays with axes are refused, and so is an integer that has no
@@ -107,7 +116,7 @@ def as_number(value: Any, name: str) -> float:
     return number
 
 
-def require_choice(value: Any, what: str, known: Iterable[str]) -> str:
+def require_choice(value: object, what: str, known: Iterable[str]) -> str:
     """One of the known names; anything else is an error with the nearest match."""
     names = tuple(known)
     if not isinstance(value, str) or value not in names:
@@ -115,7 +124,7 @@ def require_choice(value: Any, what: str, known: Iterable[str]) -> str:
     return value
 
 
-def require_parts(value: Any, what: str, *parts: str) -> None:
+def require_parts(value: object, what: str, *parts: str) -> None:
     """An object with these attributes: a model, a surrogate, whatever has them. Not a class."""
     missing = [part for part in parts if not hasattr(value, part)]
     if missing or isinstance(value, type):
@@ -124,7 +133,7 @@ def require_parts(value: Any, what: str, *parts: str) -> None:
         )
 
 
-def require_rng(rng: Any, name: str = "rng") -> np.random.Generator:
+def require_rng(rng: object, name: str = "rng") -> np.random.Generator:
     """A NumPy random generator; a seed alone is not one."""
     if not isinstance(rng, np.random.Generator):
         raise DtypeError(
@@ -183,7 +192,7 @@ def require_pairs(theta: NDArray[Any], x: NDArray[Any]) -> None:
         )
 
 
-def require_name(name: Any, what: str) -> str:
+def require_name(name: object, what: str) -> str:
     """A name that can be printed: text, not empty, on one line, without control characters."""
     if not isinstance(name, str) or not name:
         raise DomainError(f"{what} must be text, and not empty; got {name!r}.")
@@ -237,3 +246,19 @@ def require_flag(value: bool, name: str) -> bool:
     if not isinstance(value, (bool, np.bool_)):
         raise DtypeError(f"{name} must be True or False; got {value!r}.")
     return bool(value)
+
+
+def require_package(module: str, what: str, extra: str) -> ModuleType:
+    """A module of a package that comes with one of our extras; an error names the extra.
+
+    An import that fails for another reason, inside that package, is shown as it is.
+    """
+    try:
+        return importlib.import_module(module)
+    except ModuleNotFoundError as error:
+        package = module.partition(".")[0]
+        if (error.name or "").partition(".")[0] != package:
+            raise
+        raise MissingError(
+            f"{what} needs {package}, which is not installed: pip install 'keepscore[{extra}]'."
+        ) from None

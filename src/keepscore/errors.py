@@ -11,9 +11,18 @@ from collections.abc import Iterable
 
 
 class KeepscoreError(Exception):
-    """Base of all errors raised on purpose by this package.
+    """Base of all errors that this package raises on purpose.
 
-    computed: what had been computed before it, where that took long (`ks.refine`); else None.
+    Every such error is also the built-in one that a reader would expect (`ValueError`, `OSError`),
+    and `computed` holds what had been computed before it, where that took long (`ks.refine`).
+
+    Example:
+        >>> import keepscore as ks
+        >>> try:
+        ...     ks.Parameter("rate", lower=1.0, upper=0.0)
+        ... except ks.KeepscoreError as error:
+        ...     print(type(error).__name__, isinstance(error, ValueError), error.computed)
+        DomainError True None
     """
 
     computed: object = None
@@ -67,6 +76,10 @@ class BusyError(KeepscoreError, RuntimeError):
     """A folder is being written by another process; the message says which folder."""
 
 
+class ModelError(KeepscoreError, ValueError):
+    """A model whose simulator, likelihood and score contradict each other."""
+
+
 class SimulationError(KeepscoreError, RuntimeError):
     """A simulator returned invalid values, or a worker failed repeatedly."""
 
@@ -84,7 +97,14 @@ class InvariantError(KeepscoreError, RuntimeError):
 
 
 class KeepscoreWarning(UserWarning):
-    """Something a user should know before trusting a result."""
+    """Something a user should know before trusting a result.
+
+    Example:
+        >>> import warnings
+        >>> import keepscore as ks
+        >>> with warnings.catch_warnings():
+        ...     warnings.simplefilter("error", ks.KeepscoreWarning)  # a doubtful result now raises
+    """
 
 
 def unknown_name(kind: str, name: object, known: Iterable[str]) -> UnknownNameError:

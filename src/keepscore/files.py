@@ -19,7 +19,7 @@ import socket
 import stat
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from io import BufferedReader
 from pathlib import Path
@@ -113,7 +113,7 @@ def write_atomically(
         raise
 
 
-def write_json(path: Path, content: Any) -> None:
+def write_json(path: Path, content: Mapping[str, Any]) -> None:
     """JSON, readable, atomic; NaN and infinity are refused because they are not JSON."""
     text = json_bytes(content)
     write_atomically(path, lambda file: file.write(text))
@@ -149,7 +149,7 @@ def sealed_bytes(path: Path, format: str, version: int, content: dict[str, Any])
     return text
 
 
-def json_bytes(content: Any) -> bytes:
+def json_bytes(content: Mapping[str, Any]) -> bytes:
     """The very bytes of a JSON file of ours."""
     return (json.dumps(content, indent=1, sort_keys=True, allow_nan=False) + "\n").encode()
 

@@ -10,7 +10,7 @@ Whoever builds one gives three functions, having computed beforehand all that de
     pairs_gradient(theta, group)  (m, d), (m,) int  ->  (m,), (m, d) the same, with the gradient
     surface(theta)                (m, d)            ->  (g, m)       every group at every theta
 
-A likelihood remembers its maximum over each region once somebody has searched for it
+A likelihood remembers its maximum over each region once it has been searched for
 (`inference.maximise`), so that estimates, tests, sets and posteriors of one object search once.
 What is remembered is never changed in place, only replaced by something at least as high, and a
 selection of groups takes its part of what the whole knows.
@@ -22,7 +22,7 @@ import threading
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from dataclasses import replace as replaced_fields
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -31,7 +31,13 @@ from keepscore.checks import Floats, as_data, as_floats, as_real, as_theta
 from keepscore.errors import DomainError, DtypeError, MismatchError, ShapeError
 from keepscore.space import Region, Space
 
+if TYPE_CHECKING:
+    from jax import Array
+    from jaxtyping import PyTree
+
 Integers = NDArray[np.int64]
+# data, theta (d,), group -> log-likelihood, all in JAX.
+TracedFunction: TypeAlias = "Callable[[PyTree[Array], Array, Array], Array]"
 
 # Observations times theta in one call of `surface`: 64 MB, should it hold them all in float64.
 BLOCK_ENTRIES = 8_000_000
@@ -44,7 +50,14 @@ class LikelihoodSource(Protocol):
 
     @property
     def space(self) -> Space: ...
-    def given(self, xs: Any) -> Likelihood: ...
+    def given(self, xs: ArrayLike) -> Likelihood: ...
+
+
+class SourceOfShape(LikelihoodSource, Protocol):
+    """The same, with the shape of one observation."""
+
+    @property
+    def x_shape(self) -> tuple[int, ...]: ...
 
 
 class RefinementRecord(Protocol):
@@ -143,7 +156,7 @@ class Modes:
         )
 
 
-def _freeze(record: Any, *names: str) -> None:
+def _freeze(record: Maximum | Modes, *names: str) -> None:
     """The named arrays as read-only copies."""
     for name in names:
         array = np.array(getattr(record, name))
@@ -159,10 +172,10 @@ class Traced:
     compiled for one serves the next; all that belongs to the observations is in `data`.
     """
 
-    function: Callable[[Any, Any, Any], Any]
-    data: Any
+    function: TracedFunction
+    data: PyTree[Array]
 
-    def __call__(self, theta: Any, group: Any) -> Any:
+    def __call__(self, theta: Array, group: Array) -> Array:
         return self.function(self.data, theta, group)
 
 
@@ -170,8 +183,22 @@ class Traced:
 class Likelihood:
     """Log-likelihood of one group of observations, or of many groups at once.
 
-    `like(theta)` evaluates it, `like[3]` and `like.select([0, 2])` are those of some groups, and
-    iterating gives one likelihood per group.
+    `model.given(xs)`, `surrogate.given(xs)` and `ks.refine` make one. `like(theta)` evaluates it,
+    `like[3]` and `like.select([0, 2])` are those of some groups, and iterating gives one likelihood
+    per group.
+
+    Args:
+        space: The parameters.
+        group_count: Number of groups, g.
+        group_size: Observations per group.
+        pairs: (m, d), (m,) of group numbers -> (m,), as the top of `likelihood.py` says.
+        pairs_gradient: The same -> (m,), (m, d).
+        surface: (m, d) -> (g, m).
+        single: Whether results leave out the axis of groups.
+        kind: "exact", "surrogate" or "refined".
+        traceable: The same written in JAX, for samplers; None: they call the functions above.
+        calibration: Plain data of a calibration saved with a surrogate.
+        refinement: Of a refined likelihood: its error, what it cost and where it holds.
 
     Example:
         >>> import numpy as np
@@ -271,7 +298,7 @@ class Likelihood:
             )
         return self.pairs(rows, np.arange(self.group_count))
 
-    def squeezed(self, values: Any) -> Any:
+    def squeezed(self, values: ArrayLike) -> Any:
         """Values with a first axis of groups, without it if this is of one single group."""
         if not self.single:
             return values
@@ -383,9 +410,9 @@ class Likelihood:
 class OfChosen:
     """A traced log-likelihood of some groups: (data, chosen (k,)), theta (d,), group -> scalar."""
 
-    function: Callable[[Any, Any, Any], Any]
+    function: TracedFunction
 
-    def __call__(self, data: tuple[Any, Any], theta: Any, group: Any) -> Any:
+    def __call__(self, data: tuple[PyTree[Array], Integers], theta: Array, group: Array) -> Array:
         import jax.numpy as jnp
 
         return self.function(data[0], theta, jnp.asarray(data[1])[group])

@@ -65,5 +65,6 @@ def _problem(event: str, record: dict[str, Any]) -> str | None:
     return None
 
 
-def _is_number(value: Any) -> bool:
-    return type(value) in (int, float) and math.isfinite(value)
+def _is_number(value: object) -> bool:
+    # Not bool, which is an int to `isinstance`.
+    return isinstance(value, (int, float)) and type(value) is not bool and math.isfinite(value)

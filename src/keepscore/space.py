@@ -60,8 +60,29 @@ LARGEST_LOG = 300.0  # exp of it, and of its negative, is a number with room to 
 class Parameter:
     """One free parameter: working = log(raw - shift) or raw - shift, between lower and upper.
 
-    prior: of the raw value, one of `ks.priors`; None is uniform in the working parameter. With a
-    prior (or one of the space) the bounds may be left out.
+    Args:
+        name: What to call it.
+        lower: Lower bound of the working value (a logarithm where transform is "log").
+        upper: Upper bound of the working value.
+        transform: "log" or "identity".
+        shift: Subtracted from the raw value before the transform.
+        train_margin: Training uses an interval wider by this share, half of it on either side; None
+            is the space's default, 20% for up to three parameters.
+        test_margin: The E-test uses an interval narrower by this share.
+        prior: Of the raw value, one of `ks.priors`; None is uniform in the working value. With a
+            prior (or one of the space) the bounds may be left out.
+
+    Raises:
+        DomainError: Bounds that are not finite or not in order, or a margin out of range.
+        DtypeError: A bound that is no real number.
+        UnknownNameError: No such transform.
+
+    Example:
+        >>> import math
+        >>> import keepscore as ks
+        >>> rate = ks.Parameter("rate", math.log(0.1), math.log(10))
+        >>> rate.working_name, round(float(rate.to_raw(rate.lower)), 3)
+        ('log rate', 0.1)
     """
 
     name: str
@@ -180,8 +201,26 @@ class Parameter:
 class Space:
     """A box of free parameters, the fixed ones beside it, and a prior of all of them, if any.
 
-    prior: a `ks.priors.MultivariateNormal` of the working parameters; then no parameter has one of
-    its own, and their bounds may be left out.
+    Args:
+        parameters: The free parameters, in the order of theta's entries.
+        fixed: Values of parameters that are not free, by name.
+        prior: A `ks.priors.MultivariateNormal` of the working parameters; then no parameter has one
+            of its own, and their bounds may be left out.
+
+    Raises:
+        DomainError: No free parameter, or a name twice.
+        DtypeError: Anything else than a list of `ks.Parameter`.
+
+    Example:
+        >>> import keepscore as ks
+        >>> space = ks.Space([ks.Parameter("mean", -2, 2, "identity"), ks.Parameter("sd", -1, 1)])
+        >>> space.d, space.working_names
+        (2, ('mean', 'log sd'))
+        >>> space.to_raw([0.5, 0.0]).tolist()
+        [0.5, 1.0]
+        >>> low, high = space.box("train")  # 20% wider
+        >>> [round(float(v), 3) for v in high]
+        [2.2, 1.1]
     """
 
     parameters: tuple[Parameter, ...]

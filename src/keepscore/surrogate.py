@@ -25,11 +25,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, runtime_checkable
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import Array
 from numpy.typing import ArrayLike, NDArray
 
 import keepscore
@@ -54,7 +55,7 @@ from keepscore.files import (
 )
 from keepscore.likelihood import Integers, Likelihood, as_groups
 from keepscore.locks import only_writer
-from keepscore.networks import evaluator
+from keepscore.networks import Network, evaluator
 from keepscore.networks.safetensors_io import (
     Tensors,
     digest_of,
@@ -69,6 +70,9 @@ from keepscore.numerics import chebyshev
 from keepscore.quality import Quality
 from keepscore.records import require_history
 from keepscore.space import Space
+
+if TYPE_CHECKING:
+    from torch.distributions import Distribution
 
 FORMAT, VERSION = "keepscore surrogate", 2
 NAME = "surrogate.json"
@@ -87,9 +91,36 @@ class PlainData(Protocol):
 
 @dataclass(frozen=True, eq=False)
 class Surrogate:
-    """A trained network (or an ensemble: weights with a leading axis of `members`)."""
+    """A trained network, or an ensemble of them, with its parameter space.
 
-    network: Any
+    `ks.train` and `ks.load` make one. `print(surrogate)` says how good it was on held-out pairs.
+
+    Args:
+        network: The network. With several members its weights have a leading axis of members.
+        space: The parameters it was trained over.
+        x_shape: The shape of one observation.
+        members: Networks in the ensemble.
+        provenance: What it was trained on and how, as plain data.
+        history: Records of its training.
+        calibration: Plain data of a calibration; see `with_calibration`.
+        quality: How good it was when trained.
+
+    Example:
+        >>> import numpy as np
+        >>> import keepscore as ks
+        >>> space = ks.Space([ks.Parameter("mean", -1, 1, "identity")])
+        >>> rng = np.random.default_rng(0)
+        >>> network = ks.networks.MLP((3,), 1, rng, embedding=(8,), hidden=(8,))  # not trained
+        >>> surrogate = ks.Surrogate(network, space, (3,))
+        >>> surrogate
+        Surrogate(MLP, weights=121, parameters=('mean',))
+        >>> surrogate.log_ratio(theta=np.zeros((4, 1)), x=np.ones((4, 3))).shape
+        (4,)
+        >>> surrogate.given(np.ones((2, 5, 3))).grouping
+        '2 groups of 5 observations each, one theta per group'
+    """
+
+    network: Network
     space: Space
     x_shape: tuple[int, ...]
     members: int = 1
@@ -138,6 +169,17 @@ class Surrogate:
             index = np.arange(features.shape[1])
             out[part] = self._evaluator.scores(features, rows[part], index)[1][:, 0]
         return out
+
+    def features(self, x: ArrayLike) -> Floats:
+        """What the network keeps of each observation x (n, *x_shape): (n, features); for an
+        ensemble the mean over its members."""
+        data = as_data(x, self.x_shape)
+        self._require_near(data)
+        parts = [
+            np.asarray(_finite(self._evaluator.features(data[part, None]))).mean(axis=0)[:, 0]
+            for part, _ in evaluator.pieces(len(data), evaluator.HEAD_ROWS)
+        ]
+        return np.concatenate(parts).astype(np.float64)
 
     def given(self, xs: ArrayLike, *, each: bool = False, interpolate: bool = True) -> Likelihood:
         """Log-likelihood of iid observations (n, *x_shape), one theta for all of them (with
@@ -200,7 +242,7 @@ class Surrogate:
             )
         return replace(self, calibration=calibration.to_dict())
 
-    def to_sbi(self, xs: ArrayLike | None = None, *, prior: Any = None) -> Any:
+    def to_sbi(self, xs: ArrayLike | None = None, *, prior: Distribution | None = None) -> Any:
         """A potential for sbi's MCMC posteriors and diagnostics, with gradient; needs sbi.
 
         xs: observations of one system, (n, *x_shape), or None to set them later in sbi. prior: a
@@ -250,8 +292,8 @@ class Surrogate:
         }
         try:
             plain = as_plain(Path(NAME), FORMAT, VERSION, content)
-            scaled = isinstance(self.network, networks.Scaled)
-            inner = self.network.network if scaled else self.network
+            whole = self.network
+            inner = whole.network if isinstance(whole, networks.Scaled) else whole
             one = inner if self.members == 1 else _first_member(inner)
             found = _description(plain, Path(NAME))
             size = sum(array.nbytes for array in tensors.values())
@@ -319,10 +361,37 @@ class Surrogate:
         return evaluator.Evaluator(self.network, self.members)
 
 
-def load(path: str | os.PathLike[str], network: Any = None) -> Surrogate:
-    """A saved surrogate. `network`: an instance of the module, if it was one of a user's own class.
+def load(path: str | os.PathLike[str], network: Network | None = None) -> Surrogate:
+    """Load a saved surrogate.
 
     A folder that is foreign, damaged or of another format is refused; nothing in it is run.
+
+    Args:
+        path: The folder that `surrogate.save` or `ks.train(..., path=...)` wrote.
+        network: An instance of the module, if its class is one of your own: such a class is never
+            imported on its own.
+
+    Returns:
+        The surrogate, equal to the one that was saved.
+
+    Raises:
+        StorageError: There is no such folder, or it cannot be read.
+        FormatError: It holds no surrogate, or a damaged one.
+        MissingError: Its network is of a class of your own, and `network` was not given.
+
+    Example:
+        >>> import tempfile
+        >>> import numpy as np
+        >>> import keepscore as ks
+        >>> space = ks.Space([ks.Parameter("mean", -1, 1, "identity")])
+        >>> rng = np.random.default_rng(0)
+        >>> network = ks.networks.MLP((3,), 1, rng, embedding=(8,), hidden=(8,))
+        >>> surrogate = ks.Surrogate(network, space, (3,))
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     surrogate.save(folder)
+        ...     again = ks.load(folder)
+        >>> again
+        Surrogate(MLP, weights=121, parameters=('mean',))
     """
     folder = as_path(path)
     for _ in range(RETRIES):
@@ -349,7 +418,7 @@ def _read(folder: Path) -> dict[str, Any]:
     return read_sealed(folder / NAME, FORMAT, VERSION)
 
 
-def _load(folder: Path, content: dict[str, Any], network: Any) -> Surrogate:
+def _load(folder: Path, content: dict[str, Any], network: Network | None) -> Surrogate:
     found = _description(content, folder / NAME)
     weights = folder / found.weights
     size = stored_bytes(weights)
@@ -420,13 +489,13 @@ def _description(content: dict[str, Any], path: Path) -> _Description:
     )
 
 
-def _skeleton(found: _Description, network: Any, size: int) -> Any:
+def _skeleton(found: _Description, network: Network | None, size: int) -> Network:
     """The network of a description with shapes for arrays, and a member axis if it has members;
     `size` bytes are there to fill it."""
     members = found.members
     one = networks.rebuild(found.network, network, weights=size // (4 * members))
 
-    def stacked(leaf: Any) -> Any:
+    def stacked(leaf: object) -> object:
         if isinstance(leaf, jax.ShapeDtypeStruct) and jnp.issubdtype(leaf.dtype, jnp.inexact):
             return jax.ShapeDtypeStruct((members, *leaf.shape), leaf.dtype)
         return leaf
@@ -440,7 +509,7 @@ def _skeleton(found: _Description, network: Any, size: int) -> Any:
     return whole
 
 
-def _finite(features: Any) -> Any:
+def _finite(features: Array) -> Array:
     """Features as they are, if float32 could hold them."""
     if not np.isfinite(np.asarray(features)).all():
         raise DomainError(
@@ -450,10 +519,10 @@ def _finite(features: Any) -> Any:
     return features
 
 
-def _as_dict(value: Any) -> Any:
+def _as_dict(value: object) -> object:
     return dict(value) if isinstance(value, Mapping) else value
 
 
-def _first_member(network: Any) -> Any:
+def _first_member(network: Network) -> Network:
     """One network of an ensemble."""
     return jax.tree.map(lambda leaf: leaf[0] if networks.is_weight(leaf) else leaf, network)

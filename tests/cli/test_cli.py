@@ -149,7 +149,7 @@ def test_help_has_examples(monkeypatch, capsys):
             main()
         text = capsys.readouterr().out
         assert f"keepscore {command}" in " ".join(text.split()), command
-    assert "0.1.0" in run("--version", cwd=".").stdout
+    assert ks.__version__ in run("--version", cwd=".").stdout
 
 
 def test_a_wrong_turn_in_a_process_of_its_own(session):

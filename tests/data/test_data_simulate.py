@@ -346,7 +346,7 @@ def test_long_runs_go_over_to_processes(monkeypatch, guess):
     monkeypatch.setattr(simulate_file.workers, "in_processes", noted)
     monkeypatch.setattr(simulate_file, "START_SECONDS", 0.0)
     monkeypatch.setattr(simulate_file, "_seconds", lambda job, todo: guess)
-    monkeypatch.setattr(simulate_file.workers, "cores", lambda jobs: 2)
+    monkeypatch.setattr(simulate_file, "cores", lambda jobs: 2)
     data = ks.simulate(GaussianToy(), 500)
     assert calls == [[0, 1, 2, 3, 4, 5, 6, 7] if guess else [2, 3, 4, 5, 6, 7]]
     assert raw_bytes(data) == raw_bytes(ks.simulate(GaussianToy(), 500, jobs=1))
@@ -383,7 +383,7 @@ def worker_state(index):
     ],
 )
 def test_wrong_arguments_are_typed_errors(change, error, monkeypatch):
-    monkeypatch.setattr("keepscore.data.cluster.CONNECT_SECONDS", 0.5)
+    monkeypatch.setattr("keepscore.cluster.CONNECT_SECONDS", 0.5)
     with pytest.raises(error):
         ks.simulate(**{"model": GaussianToy(), "n": 100, **change})
 

@@ -2,11 +2,6 @@
 
 from __future__ import annotations
 
-import atexit
-import os
-import shutil
-import tempfile
-
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -17,17 +12,6 @@ from keepscore.data.dataset import Dataset
 from keepscore.data.design import thetas
 from keepscore.space import Parameter, Space
 from keepscore.training import TrainConfig
-
-# Compiling takes longer than anything these small networks do: compile quickly, not well. Read when
-# JAX first computes something, which no module does on import.
-QUICKLY = "--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true"
-os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {QUICKLY}".strip()
-# Many tests train the same small network: compile it once a session.
-CACHE = tempfile.mkdtemp(prefix="keepscore-test-")
-atexit.register(shutil.rmtree, CACHE, ignore_errors=True)
-jax.config.update("jax_compilation_cache_dir", CACHE)
-jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
-jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
 
 SHORT = TrainConfig(batch_size=32, min_epochs=2, max_epochs=2, patience=1)
 

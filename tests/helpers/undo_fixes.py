@@ -1,4 +1,4 @@
-"""Undo fixes one at a time, in a copy of the package: a test must fail for each.
+"""Undo fixes one at a time, in a copy of the repository: a test must fail for each.
 
     python tests/helpers/undo_fixes.py [numbers]        (from the root of the repository)
 
@@ -16,6 +16,17 @@ import tempfile
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
+LEFT_OUT = (
+    ".git",
+    ".venv*",
+    "__pycache__",
+    ".*_cache",
+    ".hypothesis",
+    "runs",
+    "site",
+    "build",
+    "dist",
+)
 FIXES = (
     ("whole bounds make an integer box", "space.py",
      "object.__setattr__(self, field_name, number)", "pass",
@@ -49,24 +60,140 @@ FIXES = (
     ("an unknown choice is compared with arrays", "checks.py",
      "if not isinstance(value, str) or value not in names:", "if value not in names:",
      "tests/package/test_checks.py"),
+    ("one theta for all observations is not said", "likelihood.py",
+     'f"one theta for all {n} observations (given(X, each=True): one per observation)"',
+     'f"{n} observations"', "tests/models/test_grouping.py -k say_what"),
+    ("standard errors of a search that did not converge", "inference/mle.py",
+     "    errors = np.where(found.converged[:, None], errors, np.nan)\n", "",
+     "tests/inference/test_invariants.py -k converge"),
+    ("a calibrated interval beside a test that is not", "cli/infer.py",
+     "if calibrated is None and (joint", "if False and (joint",
+     "tests/cli/test_cli.py -k calibrated_test_agrees"),
+    ("chi-square and calibrated p-values look alike", "cli/infer.py",
+     'return "not calibrated"', 'return "calibrated"', "tests/cli/test_cli.py -k which_p_values"),
+    ("sets cut off by the box are not told", "reports/notices.py",
+     "        *_surface_edges(content),\n", "", "tests/report/test_report.py -k cut_off"),
+    ("test sets cut off are not told", "reports/notices.py",
+     "        *_cut_test_sets(content),\n", "", "tests/report/test_report.py -k cut_test_sets"),
+    ("ArviZ 1.x is asked as 0.x", "inference/draws.py",
+     'by_keyword = "posterior" in inspect.signature(make).parameters',
+     'by_keyword = hasattr(_arviz(), "InferenceData")',
+     "tests/inference/test_posterior.py -k both_generations"),
+    ("workers cannot import a model of the current folder", "cli/own_model.py",
+     "        return importlib.import_module(module)\n",
+     "        found = importlib.import_module(module)\n        sys.path.remove(str(folder))\n"
+     "        return found\n", "tests/cli/test_own_model.py -k worker_processes"),
+    ("an import error in a worker is called out of memory", "data/workers.py",
+     "    except ImportError as error:\n", "    except ZeroDivisionError as error:\n",
+     "tests/cli/test_own_model.py -k cannot_import"),
+    ("a lower bound that cannot sample", "pyproject.toml",
+     '"blackjax>=1.2.5"', '"blackjax>=1.2.0"', "tests/package/test_release.py -k false"),
+    ("arrays of a report under NumPy 2.5", "reports/codec.py",
+     'return typing.get_origin(getattr(origin, "__value__", None)) or origin', "return origin",
+     "tests/report/test_report.py -k every_numpy"),
+    ("formulas are not set", "docs/site_hooks.py",
+     'return INLINE.sub(lambda m: mathml(m[1], "inline"), content)', "return content",
+     "tests/docs/test_site.py -k offline"),
+    ("a type checker does not know ks.mle", "__init__.pyi",
+     "from keepscore.inference.mle import mle as mle\n", "",
+     "tests/package/test_types.py -k stub"),
+    ("a surrogate of a long axis is saved and cannot be loaded", "networks/catalogue.py",
+     "LARGEST_AXIS = 1 << 48", "LARGEST_AXIS = 1 << 16",
+     "tests/surrogate/test_surrogate_files.py -k whatever_is_saved"),
+    ("a fresh start leaves the old surrogate", "training/train.py",
+     "                _forget(folder)\n", "                remove_checkpoints(folder)\n",
+     "tests/training/test_another_question.py -k could_not_be_saved"),
+    ("the surrogate of another run is returned", "training/train.py",
+     'return kept if same_settings(settings, kept.provenance.get("training")) else None',
+     "return kept", "tests/training/test_another_question.py -k another_run"),
+    ("a run goes on with other data", "training/train.py",
+     '"data": fingerprint(rows),', '"data": {"rows": len(rows)},',
+     "tests/training/test_another_question.py -k other_data"),
+    ("an edited simulator fills up an old set", "models/identity.py",
+     "return self._joined(\"code\", *(self.digest(part) for part in _of_code(value)))",
+     "return \"code\"", "tests/models/test_identity.py -k edited_under"),
+    ("two writers at once", "locks.py",
+     "        if locked is False:\n", "        if False:\n",
+     "tests/package/test_files.py -k one_writer"),
+    ("two trainings in one folder", "training/train.py",
+     'with nullcontext() if folder is None else only_writer(folder, "training"):',
+     "with nullcontext():", "tests/training/test_another_question.py -k one_training"),
+    ("shards stay open", "data/reading.py",
+     "            with open_regular(path) as file:\n",
+     "            with open_regular(path) as file:\n"
+     "                self.checked.setdefault(-1, []).append(os.dup(file.fileno()))\n",
+     "tests/data/test_data_hostile.py -k sixty_four"),
+    ("a sealed file is believed whatever it holds", "files.py",
+     "    if not same:\n", "    if False:\n", "tests/package/test_files.py -k sealed"),
+    ("an edited best of a checkpoint is believed", "training/progress_record.py",
+     '    _require(position.best == best, "best")\n', "",
+     "tests/training/test_checkpoint.py -k edited_position"),
+    ("a run goes on with other threads and says nothing", "training/train.py",
+     "warn_of_another(engine.machine, found.machine, stacklevel=3)", "False",
+     "tests/training/test_another_question.py -k number_of_threads"),
+    ("live temporary files are taken for leftovers", "files.py",
+     "            if not _writer_may_live(file):\n", "            if True:\n",
+     "tests/package/test_files.py -k leftover"),
+    ("damaged data are trained on", "data/reading.py",
+     "rows = array.read(self.records[k].files[self.name][1])", "rows = array.read()",
+     "tests/training/test_another_question.py -k flipped_bit"),
+    ("a damaged shard comes out with other bytes", "data/store.py",
+     "    if expected is not None and record_of(shard) != expected:\n", "    if False:\n",
+     "tests/data/test_data_hostile.py -k damaged_shard"),
+    ("numbers of 400 digits in JSON", "files.py",
+     "parse_int=_whole_number, ", "", "tests/package/test_files.py -k not_ours"),
+    ("an empty path is the current folder", "files.py",
+     '    if text == "":\n', "    if False:\n", "tests/package/test_files.py -k no_path"),
+    ("names move the cursor", "checks.py",
+     "    if not name.isprintable():\n", "    if False:\n",
+     "tests/data/test_data_hostile.py -k cursor"),
+    ("a simulator that exits ends the command with 0", "data/shard.py",
+     "    except (Exception, SystemExit) as error:", "    except Exception as error:",
+     "tests/data/test_data_hostile.py -k that_exits"),
+    ("no earlier checkpoint is kept", "training/checkpoint.py",
+     "    _copy(folder / NAME, folder / PREVIOUS)\n", "",
+     "tests/training/test_checkpoint.py -k one_before_is_kept"),
+    ("leftovers of a killed training stay", "training/train.py",
+     "            remove_leftovers(folder)\n", "",
+     "tests/training/test_another_question.py -k killed_training"),
+    ("a complete set is written again", "data/store.py",
+     "            if read_regular(path, LARGEST_JSON) == text:\n", "            if False:\n",
+     "tests/data/test_data_hostile.py -k without_writing"),
+    ("seeds that are not whole numbers", "checks.py",
+     "if isinstance(n, bool) or not isinstance(n, (int, np.integer)):", "if isinstance(n, bool):",
+     "tests/data/test_data_hostile.py -k wrong_arguments"),
+    ("BLAS threads fight over small blocks", "numerics/threads.py",
+     "    if rows > LARGE:\n", "    if True:\n", "tests/numerics/test_threads.py -k fields"),
 )  # fmt: skip
+
+
+def place(root: Path, file: str) -> Path:
+    """A file of the package, or one that is named from the root of the repository."""
+    inside = root / "src" / "keepscore" / file
+    return inside if inside.exists() else root / file
 
 
 def noticed(file: str, fix: str, without: str, tests: str) -> bool:
     with tempfile.TemporaryDirectory() as folder:
-        package = Path(folder) / "keepscore"
-        shutil.copytree(ROOT / "src" / "keepscore", package)
-        content = (package / file).read_text()
+        copy = Path(folder) / "copy"
+        shutil.copytree(ROOT, copy, ignore=shutil.ignore_patterns(*LEFT_OUT))
+        path = place(copy, file)
+        content = path.read_text()
         if fix not in content:
             raise SystemExit(f"{file} no longer holds the fix {fix!r}.")
-        (package / file).write_text(content.replace(fix, without))
+        path.write_text(content.replace(fix, without))
         command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider"]
         done = subprocess.run(
             [*command, *tests.split()],
-            cwd=ROOT,
-            env={**os.environ, "PYTHONPATH": folder},
+            cwd=copy,
+            env={**os.environ, "PYTHONPATH": str(copy / "src")},
             capture_output=True,
+            text=True,
         )
+        if done.returncode not in (0, 1):  # nothing was collected, or not even imported
+            raise SystemExit(
+                f"{tests} could not be run:\n{done.stdout[-2000:]}{done.stderr[-2000:]}"
+            )
         return done.returncode == 1
 
 

@@ -13,8 +13,15 @@ from likelihoods import FastToy, toy_groups
 from test_refine import bent
 
 import keepscore as ks
-from keepscore.errors import FormatError, MismatchError, MissingError, NonFiniteError
-from keepscore.inference.exact_work import ExactWork
+from keepscore.errors import (
+    DtypeError,
+    FormatError,
+    MismatchError,
+    MissingError,
+    NonFiniteError,
+    SimulationError,
+)
+from keepscore.inference.exact_work import ExactWork, _between_thetas
 
 
 def counted(exact):
@@ -162,3 +169,65 @@ def test_without_a_score_values_alone(tmp_path):
             assert not work.with_gradient
         np.testing.assert_array_equal(value, exact.pairs(theta, group))
         assert not gradient.any()
+
+
+def test_no_task_begins_in_the_middle_of_a_theta():
+    theta = np.tile(some_rows(7)[0], (6, 1))
+    order = np.lexsort(theta.T)
+    for count in (1, 2, 5, 7, 40):
+        tasks = _between_thetas(theta, order, count)
+        assert 1 <= len(tasks) <= min(count, 7)
+        np.testing.assert_array_equal(np.concatenate(tasks), order)
+        homes = [{tuple(t) for t in theta[part]} for part in tasks]
+        assert sum(map(len, homes)) == 7  # every theta in one task
+    assert len(_between_thetas(theta[:1].repeat(9, axis=0), np.arange(9), 4)) == 1
+
+
+def test_a_dask_cluster_gives_the_same_numbers(tmp_path):
+    distributed = pytest.importorskip("distributed")
+    exact = exact_groups()
+    theta, group = some_rows(60)
+    expected = exact.pairs_gradient(theta, group)
+    with (
+        distributed.LocalCluster(
+            n_workers=1, threads_per_worker=2, processes=False, dashboard_address=None
+        ) as cluster,
+        distributed.Client(cluster) as client,
+    ):
+        for where in (client, cluster.scheduler_address):
+            with ExactWork(exact, cluster=where) as work:
+                value, gradient = work(theta, group)
+                again = work(theta + 0.01, group)  # the likelihood is there already
+            np.testing.assert_array_equal(value, expected[0])
+            np.testing.assert_array_equal(gradient, expected[1])
+            assert again[0].shape == value.shape
+        assert client.status == "running"  # somebody else's: left open
+        refined = ks.refine(bent(exact), exact, 20, path=tmp_path, cluster=client)
+    here = ks.refine(bent(exact), exact, 20)
+    at = exact.space.grid(5)
+    np.testing.assert_array_equal(refined(at), here(at))
+
+
+def test_a_cluster_that_fails_is_said_and_what_was_computed_is_kept(tmp_path):
+    distributed = pytest.importorskip("distributed")
+    exact = exact_groups()
+    theta, group = some_rows(40)
+
+    def fails(theta, group):
+        raise OSError("the worker lost its disk")
+
+    with (
+        distributed.LocalCluster(
+            n_workers=1, threads_per_worker=1, processes=False, dashboard_address=None
+        ) as cluster,
+        distributed.Client(cluster) as client,
+    ):
+        with ExactWork(exact, path=tmp_path, cluster=client) as work:
+            work(theta, group)
+        broken = replace(exact, pairs_gradient=fails)
+        with pytest.raises(SimulationError, match="lost its disk") as caught:  # noqa: SIM117
+            with ExactWork(broken, path=tmp_path, cluster=client) as work:
+                work(theta + 0.01, group)
+        assert len(caught.value.computed.value) == 40
+    with pytest.raises(DtypeError, match="cluster must be"):
+        ExactWork(exact, cluster=7)

@@ -1,7 +1,6 @@
 """The network for people on a graph: what it counts, what it does not see, how it is kept."""
 
 from dataclasses import replace
-from types import SimpleNamespace
 
 import equinox as eqx
 import jax
@@ -190,9 +189,8 @@ def test_errors_say_what_is_missing():
         networks.resolve("graph-10k", (STEPS, NODES), 2, "markov", jax.random.key(0))
     with pytest.raises(UnknownNameError, match="10k"):
         graph_network(SIS(), "11k")
-    nothing = SimpleNamespace(x_shape=(3, 2), space=SIS().space)
     with pytest.raises(MissingError, match="weights"):
-        graph_network(nothing)
+        graph_network(ks.models.GaussianField(shape=(3, 3)))
     rng = np.random.default_rng(0)
     with pytest.raises(ShapeError, match="T >= 2"):
         GraphNetwork((NODES,), 2, rng, **SIZES["3k"], weights=weights())

@@ -7,7 +7,7 @@ from pathlib import Path
 import keepscore
 
 PACKAGE = Path(keepscore.__file__).parent
-MOST = 279  # to be lowered, never raised; the aim is 50
+MOST = 17  # to be lowered, never raised
 
 
 def bare_any(source: str) -> int:

@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import training_kill_target as target
-from training_helpers import CACHE, SHORT, Tiny, toy_data, weights_equal
+from training_helpers import SHORT, Tiny, toy_data, weights_equal
 
 import keepscore as ks
 from keepscore.errors import FormatError, KeepscoreWarning, MismatchError, StorageError
@@ -50,7 +50,6 @@ def uninterrupted(tmp_path_factory):
 def run_target(path):
     environment = {
         **os.environ,
-        "JAX_COMPILATION_CACHE_DIR": CACHE,
         "PYTHONPATH": os.pathsep.join([str(HERE), os.environ.get("PYTHONPATH", "")]),
         "OMP_NUM_THREADS": "1",
     }
@@ -382,7 +381,6 @@ print("equal")
         **os.environ,
         "XLA_FLAGS": "--xla_force_host_platform_device_count=4",
         "PYTHONPATH": os.pathsep.join([str(HERE), os.environ.get("PYTHONPATH", "")]),
-        "JAX_COMPILATION_CACHE_DIR": CACHE,
     }
     done = subprocess.run(
         [sys.executable, "-c", code, str(members)],

@@ -20,13 +20,17 @@ torch and sbi are imported only here and only when asked for.
 from __future__ import annotations
 
 import importlib
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from numpy.typing import ArrayLike
 
+from keepscore.checks import require_package
 from keepscore.errors import MissingError
-from keepscore.likelihood import Likelihood
+from keepscore.likelihood import Likelihood, SourceOfShape
 from keepscore.space import Region, Space
+
+if TYPE_CHECKING:
+    from torch.distributions import Distribution
 
 
 def box_prior(space: Space, region: Region = "base", device: str = "cpu") -> Any:
@@ -35,13 +39,17 @@ def box_prior(space: Space, region: Region = "base", device: str = "cpu") -> Any
 
 
 def to_sbi_potential(
-    source: Any, xs: ArrayLike | None = None, *, prior: Any = None, device: str = "cpu"
+    source: SourceOfShape | Likelihood,
+    xs: ArrayLike | None = None,
+    *,
+    prior: Distribution | None = None,
+    device: str = "cpu",
 ) -> Any:
     """A potential for sbi's posteriors, with gradient, `.x_o`, `.prior`, `.device` and `set_x`.
 
     source: anything with `given(xs)`, `space` and `x_shape`; then sbi may change the observations
     (`posterior.sample(x=...)`, simulation-based calibration), each of them a group of iid
-    observations, or, in sbi's batched sampling, one observation a row. Or a `Likelihood` of one
+    observations, or, in sbi's batched sampling, one observation per row. Or a `Likelihood` of one
     group, whose observations are then fixed; xs, the observations it was made from, is what sbi
     shows as `x_o`.
     prior: a torch distribution of theta; by default `box_prior(source.space)`.
@@ -60,12 +68,6 @@ def to_sbi_potential(
 
 def _bridge() -> Any:
     """The module written in torch, or an error that says what to install."""
-    try:
-        return importlib.import_module("keepscore.bridges.sbi_potential")
-    except ModuleNotFoundError as error:
-        if error.name is None or error.name.partition(".")[0] not in ("torch", "sbi"):
-            raise
-        raise MissingError(
-            f"The bridge to sbi needs the package {error.name!r}, which is not installed; "
-            'install it: pip install "sbi>=0.24".'
-        ) from None
+    for package in ("torch", "sbi"):
+        require_package(package, "The bridge to sbi", "sbi")
+    return importlib.import_module("keepscore.bridges.sbi_potential")

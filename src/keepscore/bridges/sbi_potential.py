@@ -13,18 +13,17 @@ Importing this file imports torch and sbi; nothing else in the package imports i
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import torch
 from numpy.typing import ArrayLike
 from sbi.inference.potentials.base_potential import BasePotential
 from sbi.utils import BoxUniform
-from torch.autograd.function import once_differentiable
+from torch.autograd.function import FunctionCtx, once_differentiable
+from torch.distributions import Distribution
 
 from keepscore.checks import Floats
 from keepscore.errors import MismatchError, ShapeError
-from keepscore.likelihood import Integers, Likelihood
+from keepscore.likelihood import Integers, Likelihood, SourceOfShape
 from keepscore.space import Region, Space
 
 
@@ -37,7 +36,9 @@ class LogLikelihood(torch.autograd.Function):
     """l(theta) of a `Likelihood`, row i of theta belonging to group[i]."""
 
     @staticmethod
-    def forward(ctx: Any, theta: torch.Tensor, like: Likelihood, group: Integers) -> torch.Tensor:
+    def forward(
+        ctx: FunctionCtx, theta: torch.Tensor, like: Likelihood, group: Integers
+    ) -> torch.Tensor:
         rows: Floats = theta.detach().cpu().numpy().astype(np.float64)
         if ctx.needs_input_grad[0]:
             value, score = like.pairs_gradient(rows, group)
@@ -50,7 +51,7 @@ class LogLikelihood(torch.autograd.Function):
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, g: torch.Tensor) -> tuple[torch.Tensor, None, None]:
+    def backward(ctx: FunctionCtx, g: torch.Tensor) -> tuple[torch.Tensor, None, None]:
         (score,) = ctx.saved_tensors
         return g[:, None] * score, None, None
 
@@ -85,7 +86,7 @@ class _LikelihoodPotential(BasePotential):
 class FixedPotential(_LikelihoodPotential):
     """The potential of one `Likelihood`: its observations cannot be changed."""
 
-    def __init__(self, like: Likelihood, xs: ArrayLike, prior: Any, device: str) -> None:
+    def __init__(self, like: Likelihood, xs: ArrayLike, prior: Distribution, device: str) -> None:
         if like.group_count != 1:
             raise ShapeError(
                 f"A potential needs the likelihood of one group; got {like.group_count} groups. "
@@ -95,7 +96,7 @@ class FixedPotential(_LikelihoodPotential):
         self._label: torch.Tensor | None = None
         super().__init__(prior, torch.as_tensor(np.asarray(xs)), device)
 
-    def set_x(self, x_o: Any, x_is_iid: bool | None = True) -> None:
+    def set_x(self, x_o: torch.Tensor | None, x_is_iid: bool | None = True) -> None:
         """Accept the observations the likelihood was made from, and no others."""
         super().set_x(x_o, x_is_iid)
         if self._label is None:
@@ -111,11 +112,17 @@ class FixedPotential(_LikelihoodPotential):
 class AmortizedPotential(_LikelihoodPotential):
     """The potential of a source of likelihoods: `source.given` is called for each new x_o."""
 
-    def __init__(self, source: Any, xs: ArrayLike | None, prior: Any, device: str) -> None:
+    def __init__(
+        self,
+        source: SourceOfShape,
+        xs: ArrayLike | None,
+        prior: Distribution,
+        device: str,
+    ) -> None:
         self.source = source
         super().__init__(prior, None if xs is None else torch.as_tensor(np.asarray(xs)), device)
 
-    def set_x(self, x_o: Any, x_is_iid: bool | None = True) -> None:
+    def set_x(self, x_o: torch.Tensor | None, x_is_iid: bool | None = True) -> None:
         """Observations of one system (n, *x_shape), or, not iid, one for each row of theta."""
         before, before_iid = getattr(self, "_x_o", None), getattr(self, "_x_is_iid", None)
         if x_o is not None:
@@ -129,7 +136,7 @@ class AmortizedPotential(_LikelihoodPotential):
         # sbi sets x before every call; what depends on x alone is computed only when it changes.
         same = before is not None and before_iid == x_is_iid and torch.equal(before, self._x_o)
         if not same or self.like is None:
-            x = x_o.detach().cpu().numpy()
+            x = torch.as_tensor(x_o).detach().cpu().numpy()
             self.like = self.source.given(x if x_is_iid else x[:, None])
 
     def group(self, rows: int) -> Integers:

@@ -14,6 +14,7 @@ from keepscore.cli import (
     check,
     demo,
     evaluate,
+    fit,
     infer,
     new_model,
     pilot,
@@ -51,7 +52,8 @@ def root(
 ) -> None:
     """Fast neural surrogates of expensive likelihoods, and statistics with them.
 
-    The way of a model: new-model, check-model, simulate, train, evaluate, calibrate, infer, report.
+    All at once: new-model, fit, infer. Step by step: check-model, simulate, train, evaluate,
+    calibrate, infer, report.
     A model is named by its name (sis, gaussian, student-t) or is your own: my_model.py:model.
     """
     Voice.quiet = quiet
@@ -59,6 +61,7 @@ def root(
 
 app.command("new-model")(new_model.new_model)
 app.command("check-model")(check.check_model)
+app.command("fit")(fit.fit)
 app.command("simulate")(simulate.simulate)
 app.command("train")(train.train)
 app.command("evaluate")(evaluate.evaluate)

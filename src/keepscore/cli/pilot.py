@@ -46,7 +46,7 @@ def worth(
     from keepscore.networks import resolve
 
     built = find_model(model, settings)
-    if network != "auto":  # a wrong name is told now, not after the simulations
+    if network != "auto":  # a wrong name is an error now, not after the simulations
         graph = getattr(built, "weights", None)
         resolve(network, built.x_shape, built.space.d, built.structure, key(0), graph)
     folder = None if out is None else make_folder(out)

@@ -37,7 +37,7 @@ _PHRASES = (
 
 
 def shell_words(text: str) -> str:
-    """The same message for somebody who typed a command."""
+    """The same message in the words of the command line."""
     for pattern, words in _PHRASES:
         text = re.sub(pattern, words, text)
     return text

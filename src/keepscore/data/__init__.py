@@ -1,6 +1,6 @@
 """Simulated datasets: the record, the workers that fill it, the store on disk."""
 
-from keepscore.data.cluster import dask_client
+from keepscore.cluster import dask_client
 from keepscore.data.dataset import Dataset, dataset
 from keepscore.data.provenance import environment
 from keepscore.data.reading import Status, finish, open_dataset, status

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike, DTypeLike, NDArray
 
 from keepscore.checks import (
     Floats,
@@ -37,11 +37,35 @@ Batch = tuple[NDArray[Any], NDArray[Any], NDArray[Any] | None]
 
 @dataclass(frozen=True, eq=False)
 class Dataset:
-    """theta (n, d) float64, x (n, *x_shape) in the model's dtype, score (n, d) float64 or None.
+    """Simulations: parameters, data and, where there are any, scores.
 
-    All finite. Arrays are copied and read-only, so that what was checked stays as it is.
-    contacts: where x (T, K) are states of K people on a graph, the weights (K, K) of it: entry
-    [k, j] is the weight of j on k.
+    `ks.simulate`, `ks.open_dataset` and `ks.dataset` make one. Arrays are finite, copied and
+    read-only, so that what was checked stays as it is.
+
+    Args:
+        theta: (n, d) float64, working parameters.
+        x: (n, *x_shape) in the model's dtype.
+        score: (n, d) float64, or None.
+        space: What the columns of theta are.
+        score_kind: "exact" or "joint"; None without scores.
+        structure: What networks may rely on, as a model declares it.
+        symmetries: Maps under which the likelihood stays the same, as a model declares them.
+        provenance: Where the rows come from, as plain data.
+        contacts: Where x (T, K) are states of K people on a graph, its weights (K, K): entry
+            [k, j] is the weight of j on k.
+
+    Raises:
+        ShapeError, DtypeError, NonFiniteError: The arrays do not fit together.
+        MissingError: Scores without a kind, or a kind without scores.
+
+    Example:
+        >>> import keepscore as ks
+        >>> data = ks.simulate(ks.models.GaussianField(shape=(4, 4)), 100)
+        >>> data
+        Dataset(gaussian-field, n=100, x_shape=(4, 4), d=3, score_kind='exact')
+        >>> theta, x, score = data.rows([0, 5, 7])
+        >>> theta.shape, x.shape, score.shape
+        ((3, 3), (3, 4, 4), (3, 3))
     """
 
     theta: Array
@@ -142,7 +166,7 @@ class Dataset:
 
         The same for a set in memory and on disk. On disk, every byte is compared with the
         checksums recorded when it was written; what was damaged is named in a `FormatError`.
-        Computed once for a set on disk: again only when somebody has written to the files. Arrays
+        Computed once for a set on disk: again only when the files have been written to. Arrays
         in memory may be changed by anyone, and are hashed each time.
         """
         arrays = list(self._arrays().values())
@@ -249,7 +273,7 @@ def _loaded(array: Array) -> NDArray[Any]:
     return loaded
 
 
-def _own(values: Any, name: str, dtype: Any) -> Array:
+def _own(values: ArrayLike | ShardedArray, name: str, dtype: DTypeLike | None) -> Array:
     """An array of ours: on disk, or in memory, read-only, and out of anybody else's reach."""
     if isinstance(values, ShardedArray):
         return values
@@ -267,7 +291,7 @@ def _own(values: Any, name: str, dtype: Any) -> Array:
 
 
 def _is_fixed(array: NDArray[Any]) -> bool:
-    """Whether nobody can write to an array, be it through the one that it is a view of."""
+    """Whether an array, and each array that it is a view of, is read-only."""
     while isinstance(array, np.ndarray):
         if array.flags.writeable:
             return False

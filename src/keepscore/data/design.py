@@ -1,8 +1,8 @@
 """Which theta belongs to row i: the stratified design, row by row, from seeds alone.
 
-The design is the paper's: side = ceil(n^(1/d)) cells a side, n of the side^d cells chosen at random
+The design is the paper's: k = ceil(n^(1/d)) cells per side, n of the k^d cells chosen at random
 without replacement, one uniform draw in each. Drawn the plain way, the choice of cells is one long
-random permutation that somebody has to hold. Here row i asks for its own cell,
+random permutation that has to be held in memory. Here row i asks for its own cell,
 
     cell(i) = P(i),   P a keyed pseudo-random permutation of {0, ..., side^d - 1},
 

@@ -117,8 +117,8 @@ class Plan:
         return content
 
     @classmethod
-    def from_dict(cls, content: Any) -> Plan:
-        """A plan from JSON, checked: what is read from a file is not believed."""
+    def from_dict(cls, content: Mapping[str, Any]) -> Plan:
+        """A plan from JSON, checked as if a stranger had written it."""
         try:
             values = {f.name: content[f.name] for f in fields(cls) if f.name not in OWN}
             values |= {name: content.get(name) for name in OWN}

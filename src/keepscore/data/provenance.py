@@ -48,7 +48,7 @@ def commit() -> str | None:
         return done.stdout.strip()
 
     try:
-        # Installed inside somebody else's repository, the file is not tracked there.
+        # Installed inside another repository, the file is not tracked there.
         git("ls-files", "--error-unmatch", source.name)
         return git("rev-parse", "HEAD")
     except (OSError, subprocess.SubprocessError):

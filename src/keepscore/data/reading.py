@@ -42,8 +42,31 @@ class Status:
 
 
 def open_dataset(path: str | os.PathLike[str]) -> Dataset:
-    """A complete data set on disk. Sizes are checked here; the bytes of each file are compared
-    with their checksum when they are first read, and all of them by `verify`."""
+    """Open a complete data set on disk.
+
+    Sizes are checked here. The bytes of each file are compared with their checksum when they are
+    first read, and all of them by `ks.verify`.
+
+    Args:
+        path: The folder that `ks.simulate(..., path=...)` filled.
+
+    Returns:
+        The data set. Its rows stay on disk until they are asked for.
+
+    Raises:
+        MissingError: The data set is not complete.
+        FormatError: A file is foreign or damaged.
+        StorageError: There is no such folder.
+
+    Example:
+        >>> import tempfile
+        >>> import keepscore as ks
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     made = ks.simulate(ks.models.GaussianField(shape=(4, 4)), 50, path=folder)
+        ...     opened = ks.open_dataset(folder)
+        ...     print(opened, bool((opened.theta[:] == made.theta[:]).all()))
+        Dataset(gaussian-field, n=50, x_shape=(4, 4), d=3, score_kind='exact') True
+    """
     folder = existing(path)
     if not (folder / store.MANIFEST).exists():
         state = status(folder)
@@ -137,7 +160,7 @@ def as_dataset(
 @dataclass(frozen=True)
 class _ShardFiles:
     """The files of one array. Each is compared with its recorded checksum the first time that it
-    is read, and again when somebody has written to it since."""
+    is read, and again when it has been written to since."""
 
     folder: Path
     name: str
@@ -166,7 +189,7 @@ class _ShardFiles:
             return array.rows(rows)
 
     def stamp(self, k: int) -> Stamp:
-        """What changes when somebody writes to the file."""
+        """What changes when the file is written to."""
         path = store.array_file(self.folder, k, self.name)
         try:
             return _stamp(os.stat(path))

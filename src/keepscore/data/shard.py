@@ -9,15 +9,11 @@ surrogate another distribution. With on_invalid="drop" they are left out and the
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
-from threadpoolctl import threadpool_limits
+from numpy.typing import ArrayLike, NDArray
 
 from keepscore.checks import Floats, as_declared
 from keepscore.data.design import stream
@@ -38,22 +34,6 @@ class Shard:
         return len(self.arrays["theta"])
 
 
-@contextmanager
-def one_thread() -> Iterator[None]:
-    """BLAS, OpenMP and Numba on one thread: as many processes as cores is parallel enough, and
-    the order of sums, hence the bytes, does not depend on the number of cores."""
-    numba = sys.modules.get("numba")
-    threads = numba.get_num_threads() if numba else 1
-    with threadpool_limits(limits=1):
-        if numba:
-            numba.set_num_threads(1)
-        try:
-            yield
-        finally:
-            if numba:
-                numba.set_num_threads(threads)
-
-
 def make_shard(model: Model, plan: Plan, index: int) -> Shard:
     """Simulate one shard; a pure function of its arguments."""
     theta = plan.thetas(index)
@@ -70,7 +50,7 @@ def make_shard(model: Model, plan: Plan, index: int) -> Shard:
             f"{type(error).__name__}: {error}"
         ) from error
     arrays = {"theta": theta, "x": _as_planned(plan, "x", x, len(theta))}
-    if plan.score_kind is not None:
+    if score is not None:
         arrays["score"] = _as_planned(plan, "score", score, len(theta))
     invalid = ~_finite(arrays["x"]) | ~_finite(arrays.get("score", theta))
     if not invalid.any():
@@ -82,7 +62,7 @@ def make_shard(model: Model, plan: Plan, index: int) -> Shard:
     return Shard(index, {name: array[~invalid] for name, array in arrays.items()}, dropped)
 
 
-def _as_planned(plan: Plan, name: str, values: Any, n: int) -> NDArray[Any]:
+def _as_planned(plan: Plan, name: str, values: ArrayLike, n: int) -> NDArray[Any]:
     """A copy with the planned shape and dtype; a change of kind must not change a value."""
     row_shape, dtype = plan.arrays()[name]
     try:

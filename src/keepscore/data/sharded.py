@@ -4,7 +4,7 @@ A `ShardedArray` looks like a read-only NumPy array of shape (n, ...): it has a 
 takes integers, slices and index arrays, joins arithmetic, and `np.asarray` loads all of it.
 
 Files are opened for one reading and closed again, never mapped: a process has few file descriptors
-(often 1024), and a mapped file that somebody cuts short kills the process. An array that fits into
+(often 1024), and a mapped file that is cut short kills the process. An array that fits into
 the cache is kept there shard by shard as it is used; of a larger one only the rows asked for are
 read. What is handed out is always a copy.
 """
@@ -14,7 +14,8 @@ from __future__ import annotations
 import threading
 from collections import OrderedDict
 from collections.abc import Iterator, Sequence
-from typing import Any, Protocol
+from types import EllipsisType
+from typing import Any, Protocol, TypeAlias
 
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
@@ -22,6 +23,7 @@ from numpy.typing import ArrayLike, DTypeLike, NDArray
 from keepscore.errors import DtypeError
 
 Rows = NDArray[Any]
+Index: TypeAlias = int | slice | EllipsisType | NDArray[Any] | list[int] | tuple[Any, ...] | None
 CACHE_BYTES = 256 << 20  # for all arrays of the process together
 MOST_OF_IT = 8  # from an eighth of a shard on, reading it whole is no slower than row by row
 
@@ -38,7 +40,7 @@ class Shards(Protocol):
         ...
 
     def stamp(self, k: int) -> tuple[int, ...]:
-        """What changes when somebody writes to shard k."""
+        """What changes when shard k is written to."""
         ...
 
 
@@ -87,7 +89,7 @@ class ShardedArray(np.lib.mixins.NDArrayOperatorsMixin):
         total = int(self._ends[-1]) if len(self._ends) else 0
         self.dtype = np.dtype(dtype)
         self.shape: tuple[int, ...] = (total if n is None else min(n, total), *row_shape)
-        self._identity = object()  # in the cache; nobody else is this object
+        self._identity = object()  # a key in the cache that no other array has
 
     @property
     def ndim(self) -> int:
@@ -119,7 +121,7 @@ class ShardedArray(np.lib.mixins.NDArrayOperatorsMixin):
             yield self._shards.whole(k, anew=True)[: len(self) - self._start(k)]
 
     def stamps(self) -> tuple[tuple[int, ...], ...]:
-        """What changes when somebody writes to one of the files."""
+        """What changes when one of the files is written to."""
         return tuple(self._shards.stamp(k) for k in range(self._used()))
 
     def gather(self, index: ArrayLike) -> Rows:
@@ -133,7 +135,7 @@ class ShardedArray(np.lib.mixins.NDArrayOperatorsMixin):
             out[places] = self._from_shard(k, rows[places] - self._start(k))
         return out
 
-    def __getitem__(self, key: Any) -> Any:
+    def __getitem__(self, key: Index) -> Any:
         first, rest = (key[0], key[1:]) if isinstance(key, tuple) and key else (key, ())
         if isinstance(first, (int, np.integer)):
             row = self.gather([int(first)])[0]
@@ -161,7 +163,7 @@ class ShardedArray(np.lib.mixins.NDArrayOperatorsMixin):
             whole[start : start + self._rows[k]] = self._shards.whole(k)[: len(self) - start]
         return whole if dtype is None else whole.astype(dtype, copy=False)
 
-    def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **kwargs: Any) -> Any:
+    def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **kwargs: Any) -> Any:
         plain = [np.asarray(v) if isinstance(v, ShardedArray) else v for v in inputs]
         return getattr(ufunc, method)(*plain, **kwargs)
 

@@ -1,6 +1,6 @@
 """`simulate`: a data set of n rows from a model, in memory or on disk, on all cores or a cluster.
 
-The same call gives the same bytes, whoever computes them and however often it is interrupted; into
+The same call gives the same bytes, on any number of workers and after any interruption; into
 a folder that is partly filled it goes on where it was.
 """
 
@@ -22,13 +22,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
+from keepscore.cluster import Cluster
 from keepscore.data import store, workers
-from keepscore.data.cluster import Cluster
 from keepscore.data.dataset import Dataset
 from keepscore.data.plan import Plan, make_plan, require_possible, share_of
 from keepscore.data.provenance import available_memory, environment
 from keepscore.data.reading import Status, as_dataset, finish, missing_shards
-from keepscore.data.shard import Shard, make_shard, one_thread
+from keepscore.data.shard import Shard, make_shard
 from keepscore.data.verification import check_shards, not_written, recorded
 from keepscore.errors import (
     KeepscoreError,
@@ -40,6 +40,7 @@ from keepscore.errors import (
 )
 from keepscore.files import make_folder, remove_leftovers
 from keepscore.models.base import Model
+from keepscore.processes import cores, one_thread
 
 # What workers cost before their first shard: a process that imports the model, and often JAX, and
 # compiles it anew. With k of them, T seconds of work here take T / k there, and this.
@@ -62,6 +63,9 @@ def simulate(
 ) -> Dataset:
     """Simulate n rows (theta, x, score).
 
+    The same call gives the same bytes, on one core or many. Into a folder that is partly filled it
+    goes on where it was.
+
     Args:
         model: What to simulate; see `keepscore.models.base.Model`.
         n: Number of rows.
@@ -77,6 +81,23 @@ def simulate(
         theta: Working parameters (n, d) inside the train box to simulate at, instead of a design;
             at most a million numbers. What is learned from such a set is relative to the evidence
             under their distribution.
+
+    Returns:
+        The data set, in memory, or on disk where `path` is given.
+
+    Raises:
+        SimulationError: The simulator failed, or gave NaN or infinity; worker processes died.
+        MismatchError: `path` holds a data set of another model, seed or size.
+        StorageError, TooLargeError: Disk or memory would not hold the rows.
+
+    Example:
+        >>> import keepscore as ks
+        >>> model = ks.models.GaussianField(shape=(4, 4))
+        >>> data = ks.simulate(model, 100, seed=1)
+        >>> len(data), data.x_shape, data.score_kind
+        (100, (4, 4), 'exact')
+        >>> bool((ks.simulate(model, 100, seed=1).x == data.x).all())
+        True
     """
     plan = make_plan(model, n, seed, purpose, scores, on_invalid, theta)
     if path is None:
@@ -197,13 +218,13 @@ def _closed(plan: Plan, arrays: dict[str, Any], dropped: list[int]) -> dict[str,
 
 
 def _results(job: _Job, todo: Sequence[int], jobs: int | None, cluster: Cluster) -> workers.Results:
-    """Each shard as it is finished, by whoever suits: cluster, processes, or this process."""
+    """Each shard as it is finished, on a cluster, in worker processes, or in this process."""
     if not todo:
         return
     if cluster is not None:
         yield from _on_cluster(job, todo, cluster)
         return
-    count = workers.cores(jobs)
+    count = cores(jobs)
     left = list(todo)
     alone = count == 1 or len(todo) == 1
     if alone or (jobs is None and not _workers_pay(_seconds(job, todo), count)):
@@ -240,7 +261,7 @@ def _on_cluster(job: _Job, todo: Sequence[int], cluster: Cluster) -> workers.Res
 
 
 def _seconds(job: _Job, todo: Sequence[int]) -> float:
-    """About how long these shards take here: a call costs c0, and c1 for each of its rows. One row,
+    """About how long these shards take here: c0 per call and c1 per row. One row,
     done twice, since the first time may have compiled something, and then some rows."""
     calls, n = len(todo), sum(len(job.plan.rows(k)) for k in todo)
     thetas = job.plan.thetas(todo[0])[:PILOT_ROWS]

@@ -174,7 +174,7 @@ def code_words(found: list[str], origin: Environment) -> str:
     )
 
 
-def _minor(version: Any) -> list[str]:
+def _minor(version: object) -> list[str]:
     return str(version).split(".")[:2]
 
 
@@ -193,7 +193,7 @@ def read_plan_of(path: Path) -> tuple[Plan, Environment]:
         for value in made_by.values()
     ):
         raise FormatError(f"{path} does not say what made it.")
-    return Plan.from_dict(content.get("plan")), made_by
+    return Plan.from_dict(content.get("plan", {})), made_by
 
 
 def read_plan(folder: Path, expected: Plan | None = None) -> tuple[Plan, Environment]:
@@ -240,7 +240,7 @@ class _Tally:
     def __init__(self, file: BinaryIO | None = None) -> None:
         self.file, self.size, self.hash = file, 0, hashlib.sha256()
 
-    def write(self, data: Any) -> int:
+    def write(self, data: bytes | memoryview) -> int:
         self.hash.update(data)
         self.size += len(data)
         return self.file.write(data) if self.file else len(data)

@@ -16,7 +16,7 @@ from pathlib import Path
 from keepscore.data import store
 from keepscore.data.plan import Plan, plain_description
 from keepscore.data.reading import existing, finish
-from keepscore.data.shard import make_shard, one_thread
+from keepscore.data.shard import make_shard
 from keepscore.data.store import ShardRecord
 from keepscore.differences import differences
 from keepscore.errors import (
@@ -28,6 +28,7 @@ from keepscore.errors import (
 )
 from keepscore.files import remove_leftovers
 from keepscore.models import Model, build
+from keepscore.processes import one_thread
 
 NO_RECORD = "is not written"
 
@@ -67,7 +68,31 @@ class Verification:
 
 
 def verify(path: str | os.PathLike[str]) -> Verification:
-    """Check every byte of a data set on disk against checksums; damage is listed, not raised."""
+    """Check every byte of a data set on disk against its checksums.
+
+    Args:
+        path: The folder of the data set.
+
+    Returns:
+        What was found: `ok` if nothing is damaged, `complete` if also nothing is left to simulate,
+        `damaged` with each file and what is wrong with it. Damage is listed, not raised.
+
+    Raises:
+        StorageError: The folder is no data set.
+
+    Example:
+        >>> import tempfile
+        >>> from pathlib import Path
+        >>> import keepscore as ks
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     data = ks.simulate(ks.models.GaussianField(shape=(4, 4)), 50, path=folder)
+        ...     before = ks.verify(folder)
+        ...     file = next(Path(folder).glob("*score*.npy"))
+        ...     size = file.write_bytes(file.read_bytes()[:-8] + bytes(8))
+        ...     after = ks.verify(folder)
+        >>> before.ok, after.ok, len(after.damaged)
+        (True, False, 1)
+    """
     folder = existing(path)
     if not (folder / store.PLAN).exists() and not (folder / store.MANIFEST).exists():
         raise StorageError(f"{folder} is not a data set: it has no {store.PLAN}.")
@@ -79,14 +104,14 @@ def verify(path: str | os.PathLike[str]) -> Verification:
     listed, complete = _listed_records(folder, plan)
     sound = 0
     for _, problems in check_shards(folder, plan, range(plan.shards), listed):
-        # Without a manifest, a shard without a record is not damaged: its turn has yet to come.
+        # Without a manifest, a shard without a record is not damaged: it is still to be simulated.
         damaged += [] if not complete and not_written(problems) else problems
         sound += not problems
     return Verification(folder, plan.shards, sound, complete and not damaged, tuple(damaged))
 
 
 def not_written(problems: list[Damage]) -> bool:
-    """Whether all that is wrong with a shard is that nobody has written its record yet."""
+    """Whether all that is wrong with a shard is that its record is not written yet."""
     return len(problems) == 1 and problems[0].problem == NO_RECORD
 
 
@@ -126,10 +151,34 @@ def check_shards(
 
 
 def repair(path: str | os.PathLike[str], model: Model | None = None) -> Verification:
-    """Restore every damaged file to the bytes it had; what `verify` had found comes back.
+    """Restore every damaged file of a data set to the bytes it had.
 
-    A set whose shards are all there, and which lacks only the manifest, gets it.
-    Built-in models are rebuilt from the plan; for others pass the same `model` as before.
+    A shard is a function of the plan and its number, so it is simulated again and compared with its
+    checksum. A set whose shards are all there, and which lacks only the manifest, gets it.
+
+    Args:
+        path: The folder of the data set.
+        model: The model that made it. Built-in models are rebuilt from the plan; others must be
+            given.
+
+    Returns:
+        What `ks.verify` found before the repair.
+
+    Raises:
+        FormatError: Both copies of the plan are lost.
+        MissingError: The model is needed and was not given.
+        MismatchError: The model is another one, or makes other bytes than are on record.
+
+    Example:
+        >>> import tempfile
+        >>> from pathlib import Path
+        >>> import keepscore as ks
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     data = ks.simulate(ks.models.GaussianField(shape=(4, 4)), 50, path=folder)
+        ...     next(Path(folder).glob("*score*.npy")).unlink()
+        ...     found = ks.repair(folder)
+        ...     print(found.ok, ks.verify(folder).ok)
+        False True
     """
     folder = existing(path)
     found = verify(folder)

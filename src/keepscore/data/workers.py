@@ -5,51 +5,31 @@ result depends on the shard alone. Each local worker is a pool of one process, s
 (out of memory, killed, crashed in native code) exactly its own shard is lost: the process is
 replaced and the shard tried again, three times in all, while the others go on.
 
-A task travels as bytes and is unpacked with the first shard. A worker that cannot import the
-model's module can so say what is wrong, which it could not while it is still starting.
+How a task gets to a process, and why it has one thread there: `keepscore/processes.py`.
 """
 
 from __future__ import annotations
 
-import os
-import pickle
-import signal
-import threading
-import time
 from collections import Counter, deque
 from collections.abc import Callable, Generator, Iterable
 from concurrent.futures import FIRST_COMPLETED, Future, wait
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from threadpoolctl import threadpool_limits
 
-from keepscore.data.cluster import Cluster, dask_client
-from keepscore.data.shard import one_thread
-from keepscore.errors import DomainError, SimulationError
+from keepscore.cluster import Cluster, dask_client
+from keepscore.errors import SimulationError
+from keepscore.processes import in_worker, one_thread, packed, start_pool, unpacked
 
 if TYPE_CHECKING:
     from distributed import Client
+    from joblib.externals.loky import ProcessPoolExecutor
 
 TRIES = 3
-ONE_THREAD = {
-    f"{library}_NUM_THREADS": "1"
-    for library in ("OMP", "OPENBLAS", "MKL", "BLIS", "NUMEXPR", "NUMBA")
-} | {"VECLIB_MAXIMUM_THREADS": "1"}
 
 Task = Callable[[int], Any]
 Results = Generator[tuple[int, Any], None, None]
-
-
-def cores(jobs: int | None) -> int:
-    """How many processes: all cores this process may use, unless told otherwise."""
-    if jobs is None:
-        from joblib import cpu_count
-
-        return int(cpu_count())
-    if isinstance(jobs, bool) or not isinstance(jobs, int) or jobs < 1:
-        raise DomainError(f"jobs is a number of processes, 1 or more, or None; got {jobs!r}.")
-    return jobs
 
 
 def in_process(task: Task, shards: Iterable[int]) -> Results:
@@ -59,82 +39,22 @@ def in_process(task: Task, shards: Iterable[int]) -> Results:
             yield index, task(index)
 
 
-# --- the task on its way -------------------------------------------------------------------------
-
-
-def _packed(task: Task) -> bytes:
-    """The task as bytes. What it holds of an importable module goes by name, the rest by value."""
-    from joblib.externals.loky.backend.reduction import dumps
-
-    try:
-        return bytes(dumps(task))
-    except Exception as error:  # locks, open files, generators: each fails in its own way
-        raise SimulationError(
-            f"The model cannot be sent to worker processes: {type(error).__name__}: {error}. Leave "
-            "open files, locks and the like out of it, or use jobs=1."
-        ) from error
-
-
-def _unpacked(packed: bytes) -> Task:
-    """The task in a worker; the bytes are our parent's own, never a file's."""
-    try:
-        task: Task = pickle.loads(packed)  # noqa: S301
-    except ImportError as error:
-        raise SimulationError(
-            f"A worker process cannot import what the model needs: {error}. The module must be "
-            "installed where the workers run, or lie in a folder of sys.path (PYTHONPATH). With "
-            "jobs=1 no workers are needed."
-        ) from None
-    except Exception as error:  # a user's own code: anything may come
-        raise SimulationError(
-            f"A worker process cannot make the model: {type(error).__name__}: {error}. The module "
-            "that holds it is imported anew in each worker. With jobs=1 no workers are needed."
-        ) from error
-    return task
-
-
 # --- processes of this machine -------------------------------------------------------------------
-
-_sent: bytes = b""
-_task: Task | None = None
-
-
-def _prepare(packed: bytes, parent: int) -> None:
-    """Runs once in a new worker process."""
-    global _sent
-    _sent = packed
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to handle
-    threadpool_limits(limits=1)
-
-    def leave_with_parent() -> None:
-        while os.getppid() == parent:
-            time.sleep(0.5)
-        os._exit(1)  # orphaned: nobody waits for the result, and files are whole or absent
-
-    if os.name == "posix":
-        threading.Thread(target=leave_with_parent, daemon=True).start()
 
 
 def _run(index: int) -> Any:
-    global _task
-    if _task is None:
-        _task = _unpacked(_sent)
-    return _task(index)
+    return cast(Task, in_worker())(index)
 
 
 def in_processes(task: Task, shards: Iterable[int], jobs: int) -> Results:
     """On `jobs` processes; shards that killed their worker three times are named in an error once
     all others are done."""
-    from joblib.externals.loky import ProcessPoolExecutor
     from joblib.externals.loky.process_executor import BrokenProcessPool
 
-    packed = _packed(task)
+    data = packed(task, "The model")
 
-    def start() -> Any:
-        # Not the caller's __main__, not a fork: safe after JAX, in notebooks and plain scripts.
-        return ProcessPoolExecutor(
-            max_workers=1, initializer=_prepare, initargs=(packed, os.getpid()), env=ONE_THREAD
-        )
+    def start() -> ProcessPoolExecutor:
+        return start_pool(data, 1)
 
     waiting, tries, lost = deque(shards), Counter[int](), dict[int, str]()
     running: dict[Future[Any], tuple[int, Any]] = {}
@@ -190,10 +110,10 @@ def _lost(lost: dict[int, str]) -> SimulationError:
 # --- a Dask cluster ------------------------------------------------------------------------------
 
 
-def _on_cluster(packed: bytes, index: int) -> Any:
+def _on_cluster(data: bytes, index: int) -> Any:
     threadpool_limits(limits=1)  # for good: a worker may run several shards at once in threads
     with one_thread():
-        return _unpacked(packed)(index)
+        return cast(Task, unpacked(data))(index)
 
 
 def on_cluster(task: Task, shards: Iterable[int], cluster: Cluster) -> Results:
@@ -206,13 +126,13 @@ def on_cluster(task: Task, shards: Iterable[int], cluster: Cluster) -> Results:
 def _with_client(task: Task, shards: Iterable[int], client: Client) -> Results:
     from distributed import KilledWorker, as_completed
 
-    packed = _packed(task)
+    data = packed(task, "The model")
     waiting, lost = deque(shards), dict[int, str]()
     ours: dict[Any, tuple[Any, int]] = {}
 
     def submit() -> Any:
         index = waiting.popleft()
-        future = client.submit(_on_cluster, packed, index, pure=False)
+        future = client.submit(_on_cluster, data, index, pure=False)
         ours[future.key] = future, index
         return future
 

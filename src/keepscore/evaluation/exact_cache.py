@@ -15,11 +15,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from keepscore.data.shard import one_thread
 from keepscore.differences import differences
 from keepscore.errors import FormatError, MismatchError
 from keepscore.files import make_folder, write_atomically
 from keepscore.npy import read_npz
+from keepscore.processes import one_thread
 
 Arrays = dict[str, NDArray[Any]]
 IDENTITY = "identity"

@@ -19,7 +19,7 @@ differences, so its error is far below that of either BCE. The two terms of an x
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -262,7 +262,7 @@ def _against_exact(surrogate: LogRatio, pairs: LTestSet) -> dict[str, Any]:
     exact = pairs.exact
     theta, x, _ = pairs.data.rows(np.arange(len(exact["log_prob"])))
 
-    def blocks(function: Any, at: Floats) -> Floats:
+    def blocks(function: Callable[[Floats, NDArray[Any]], Floats], at: Floats) -> Floats:
         cuts = range(0, len(at), BLOCK_ROWS)
         found = [function(at[i : i + BLOCK_ROWS], x[i : i + BLOCK_ROWS]) for i in cuts]
         return np.concatenate(found).astype(np.float64)

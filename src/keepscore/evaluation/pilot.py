@@ -30,6 +30,7 @@ from keepscore.evaluation.metrics import label_of
 from keepscore.losses import ASA, BCE
 from keepscore.models.base import Model
 from keepscore.training import TrainConfig, train
+from keepscore.training.train import NetworkChoice
 
 LARGEST = 10_000_000
 TIMING_SECONDS = 0.5
@@ -93,8 +94,8 @@ class Pilot:
         c = self.costs
         lines = [
             f"{self.model}: is the score worth its cost? (pilot of {self.seconds:.0f} s)",
-            f"  a simulation {1e3 * c.simulation:.3g} ms, its score {1e3 * c.score:.3g} ms more; "
-            f"a step {1e3 * c.step_bce:.3g} ms (BCE), {1e3 * c.step_asa:.3g} ms (ASA)",
+            f"  per simulation {1e3 * c.simulation:.3g} ms, its score {1e3 * c.score:.3g} ms more; "
+            f"per step {1e3 * c.step_bce:.3g} ms (BCE), {1e3 * c.step_asa:.3g} ms (ASA)",
             f"  by {label_of(self.metric)}, ASA at N = {self.found.n:,} is worth {self.found}",
         ]
         for plan in self.plans:
@@ -119,7 +120,7 @@ def worth(
     model: Model,
     n: int = 8_000,
     budget: float = 600.0,
-    network: Any = "auto",
+    network: NetworkChoice = "auto",
     seeds: int = 2,
     seed: int = 0,
     config: TrainConfig | None = None,
@@ -145,8 +146,16 @@ def worth(
         DomainError: n or budget is too small.
 
     Example:
+        >>> import keepscore as ks
         >>> found = ks.worth(ks.models.SIS(), budget=600)  # doctest: +SKIP
         >>> print(found.recommendation)  # doctest: +SKIP
+        >>> space = ks.Space([ks.Parameter("mean", -2, 2, "identity")])
+        >>> def simulate(theta, rng):
+        ...     return theta + rng.standard_normal((len(theta), 3))
+        >>> ks.worth(ks.models.from_functions(space, (3,), simulate=simulate, name="mine"))
+        Traceback (most recent call last):
+            ...
+        keepscore.errors.MissingError: mine has no score, exact or joint: there is nothing to weigh.
     """
     n, seeds = require_count(n, "n", minimum=400), require_count(seeds, "seeds")
     budget, seed = as_number(budget, "budget"), require_count(seed, "seed", minimum=0)
@@ -157,7 +166,7 @@ def worth(
     began = time.perf_counter()
     config = TrainConfig() if config is None else config
     progress("timing the simulator")
-    simulation, score = _simulation_costs(model, seed)
+    simulation, score = simulation_costs(model, seed)
     progress(f"simulating {n:,}")
     data = simulate(model, n, seed=seed)
     tests = ltest_set(model, 4_000, seed + 1, exact=1_000, evidence=2, intervals=4)
@@ -188,9 +197,14 @@ def _seeded(config: TrainConfig, k: int) -> TrainConfig:
 
 
 def _one(
-    model: Model, data: Dataset, tests: LTestSet, loss: str, network: Any, config: TrainConfig
+    model: Model,
+    data: Dataset,
+    tests: LTestSet,
+    loss: str,
+    network: NetworkChoice,
+    config: TrainConfig,
 ) -> tuple[float, float]:
-    """The metric of one small run, and seconds a step."""
+    """The metric of one small run, and seconds per step."""
     how = ASA() if loss == "ASA" else BCE()
     trained = train(data, None, network, how, config, progress=False)
     result = ltest(trained, model, test_set=tests)
@@ -199,22 +213,24 @@ def _one(
     return value, 1e-3 * float(np.median(epochs[1:] or epochs))
 
 
-def _simulation_costs(model: Model, seed: int) -> tuple[float, float]:
-    """Seconds of a simulation, and of its score on top."""
+def simulation_costs(model: Model, seed: int) -> tuple[float, float]:
+    """Seconds of a simulation, and of its score on top (0 where the model has none)."""
     rng = np.random.default_rng([seed, 0x30B7])
 
     def seconds(call: Callable[..., Any]) -> float:
-        call(model.space.uniform(2, rng, "train"), rng)  # compiles where there is anything to
-        count, spent = 4, 0.0
-        while spent < TIMING_SECONDS:
+        count, spent, first = 4, 0.0, 0.0
+        while spent < TIMING_SECONDS and first < 8 * TIMING_SECONDS:
             count *= 2
             theta = model.space.uniform(count, rng, "train")
-            begin = time.perf_counter()
-            call(theta, rng)
-            spent = time.perf_counter() - begin
+            for _ in range(2):  # what is compiled is compiled anew for every shape
+                begin = time.perf_counter()
+                call(theta, rng)
+                first, spent = spent, time.perf_counter() - begin
         return spent / count
 
     plain = seconds(model.simulate)
+    if model.score_kind is None:
+        return plain, 0.0
     return plain, max(0.0, seconds(model.simulate_with_score) - plain)
 
 

@@ -11,7 +11,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
-from keepscore.checks import require_choice
+from numpy.typing import ArrayLike
+
+from keepscore.checks import require_choice, require_package
 from keepscore.evaluation.estimate import Estimate
 from keepscore.evaluation.etest import GRID, ETest, ETestSet, etest, etest_set
 from keepscore.evaluation.ltest import (
@@ -33,7 +35,7 @@ if TYPE_CHECKING:
 class Measurable(LogRatio, Protocol):
     """What a scorecard asks of a surrogate."""
 
-    def given(self, xs: Any) -> Likelihood: ...
+    def given(self, xs: ArrayLike) -> Likelihood: ...
 
 
 class Size(NamedTuple):
@@ -48,6 +50,7 @@ class Size(NamedTuple):
 
 
 SIZES = {
+    "quick": Size(500, 100, 40, 3, 4),
     "small": Size(2_000, 500, 200, 4, 10),
     "medium": Size(20_000, 5_000, 1_000, 7, 20),
     "paper": Size(1_000_000, 20_000, 5_000, None, 30),
@@ -125,9 +128,8 @@ class Scorecard:
         }
 
     def to_frame(self) -> pd.DataFrame:
-        """One row per metric: test, metric, value, se, ideal."""
-        import pandas as pd
-
+        """One row per metric: test, metric, value, se, ideal. Needs pandas (extra `pandas`)."""
+        pd = require_package("pandas", "to_frame", "pandas")
         return pd.DataFrame(
             [
                 {
@@ -159,7 +161,7 @@ def exact_side(
 
     Args:
         model: The model whose surrogates will be measured.
-        size: "small", "medium" or "paper"; see `scorecard`.
+        size: "quick", "small", "medium" or "paper"; see `scorecard`.
         seed: Root of all randomness.
         say: Told each stage in words.
 
@@ -190,7 +192,8 @@ def scorecard(
     Args:
         surrogate: What `ks.train` or `ks.load` returned.
         model: The model it was trained on. One without a likelihood gets the cross-entropy alone.
-        size: "small" (a minute or so), "medium", or "paper" (10^6 pairs, 3,000 groups of 10).
+        size: "quick", "small" (a minute or so), "medium", or "paper" (10^6 pairs, 3,000 groups of
+            10).
         seed: Root of all randomness.
         exact: The exact side made beforehand by `exact_side`, which several surrogates share;
             size and seed are then its own.
@@ -203,7 +206,22 @@ def scorecard(
         UnknownNameError: No such size.
 
     Example:
-        >>> print(ks.scorecard(surrogate, model))  # doctest: +SKIP
+        >>> from types import SimpleNamespace
+        >>> import keepscore as ks
+        >>> space = ks.Space([ks.Parameter("mean", -2, 2, "identity")])
+        >>> model = ks.models.from_functions(
+        ...     space,
+        ...     (3,),
+        ...     simulate=lambda theta, rng: theta + rng.standard_normal((len(theta), 3)),
+        ...     log_prob=lambda theta, x: -0.5 * ((x - theta) ** 2).sum(axis=1),
+        ...     score=lambda theta, x: (x - theta).sum(axis=1, keepdims=True),
+        ... )
+        >>> perfect = SimpleNamespace(  # stands for a trained surrogate here
+        ...     space=space, log_ratio=model.log_prob, score=model.score, given=model.given
+        ... )
+        >>> card = ks.scorecard(perfect, model)
+        >>> card.etest.lrt_mse.value, card.ltest.rmse_far.value
+        (0.0, 0.0)
     """
     require_same_space(surrogate.space, model.space)
     sets = exact_side(model, size, seed) if exact is None else exact

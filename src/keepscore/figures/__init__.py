@@ -6,13 +6,15 @@
     ks.figures.training(surrogate)    how a training went
     ks.figures.scorecard(card)        a surrogate's inference beside the exact likelihood's
     ks.figures.pilot(found)           what a score is worth, from `ks.worth`
+    ks.figures.data_check(found)      observed data against the fitted model, from `ks.check_data`
     ks.figures.save_figure(figure, file)
 
 Each takes what the functions of the package return, and `ax=`, the Axes to draw into. Each returns
-a matplotlib Figure that belongs to nobody else: `figure.savefig("name.png")`.
+a matplotlib Figure of its own: `figure.savefig("name.png")`.
 """
 
 from keepscore.figures.coverage_marks import coverage
+from keepscore.figures.data_check_strips import data_check
 from keepscore.figures.example_data import example
 from keepscore.figures.likelihood_surface import surface
 from keepscore.figures.null_distribution import draw_null
@@ -28,6 +30,7 @@ __all__ = [
     "FORMATS",
     "SurfacePanel",
     "coverage",
+    "data_check",
     "draw_null",
     "example",
     "pairs",

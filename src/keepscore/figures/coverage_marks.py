@@ -18,7 +18,27 @@ Rows = Sequence[tuple[str, float, Mapping[str, Estimate]]]
 
 
 def coverage(rows: Rows, ax: Axes | None = None) -> Figure:
-    """Draw coverages: per entry of rows a title, the nominal level and each method's coverage."""
+    """Draw coverages by method: marks with whiskers of two standard errors.
+
+    Args:
+        rows: Per entry a title, the nominal level, and the coverage of each method with its
+            standard error.
+        ax: Where to draw. None makes a new figure.
+
+    Returns:
+        The figure.
+
+    Raises:
+        MissingError: There is no coverage to draw.
+
+    Example:
+        >>> import keepscore as ks
+        >>> from keepscore.evaluation.estimate import Estimate
+        >>> row = ("95% sets", 0.95, {"ASA": Estimate(0.93, 0.01), "exact": Estimate(0.95, 0.01)})
+        >>> figure = ks.figures.coverage([row])
+        >>> [label.get_text() for label in figure.axes[0].get_yticklabels()]
+        ['95% sets', 'ASA', 'Exact']
+    """
     shown = [(t, n, {m: e for m, e in v.items() if math.isfinite(e.value)}) for t, n, v in rows]
     methods = [m for _, _, values in shown for m in values]
     if not methods:

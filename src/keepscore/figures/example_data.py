@@ -16,7 +16,26 @@ WIDEST = 2.7  # inches
 
 
 def example(values: Floats, rows: str = "", columns: str = "", ax: Axes | None = None) -> Figure:
-    """Draw one data set: lowest value light, highest dark, or a curve."""
+    """Draw one data set: a picture, lowest value light and highest dark, or a curve.
+
+    Args:
+        values: A 1-D or 2-D array.
+        rows: What its rows are, in words.
+        columns: What its columns are, in words.
+        ax: Where to draw. None makes a new figure.
+
+    Returns:
+        The figure.
+
+    Raises:
+        ShapeError: An array of other dimensions.
+
+    Example:
+        >>> import numpy as np
+        >>> import keepscore as ks
+        >>> ks.figures.example(np.eye(4), rows="time", columns="person").axes[0].get_ylabel()
+        'time'
+    """
     if values.ndim not in (1, 2) or values.size == 0:
         raise ShapeError(f"A picture needs a 1-D or 2-D array; got shape {values.shape}.")
     with styled():

@@ -16,7 +16,24 @@ from keepscore.figures.style import GREY, INK
 def draw_null(
     ax: Axes, curves: Sequence[tuple[ArrayLike, dict[str, Any]]], d: int, level: float
 ) -> None:
-    """Into one panel: each curve's statistics with its line's options, beside chi-square."""
+    """Draw distributions of the likelihood-ratio statistic into one panel, beside chi-square.
+
+    Args:
+        ax: Where to draw.
+        curves: Per curve the statistics, and its line's options (label, color, ...).
+        d: Degrees of freedom.
+        level: Of the sets; its quantile is marked.
+
+    Example:
+        >>> import numpy as np
+        >>> import keepscore as ks
+        >>> from matplotlib.figure import Figure
+        >>> ax = Figure().add_subplot()
+        >>> statistics = np.random.default_rng(0).chisquare(2, 200)
+        >>> ks.figures.draw_null(ax, [(statistics, {"label": "ASA"})], d=2, level=0.95)
+        >>> ax.get_xlabel()
+        'likelihood-ratio statistic at the true theta'
+    """
     critical = float(stats.chi2.ppf(level, d))
     right = 3.2 * critical
     grid = np.linspace(0, right, 400)

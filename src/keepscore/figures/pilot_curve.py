@@ -22,8 +22,15 @@ def pilot(found: Pilot, ax: Axes | None = None) -> Figure:
         The figure.
 
     Example:
-        >>> found = ks.worth(model, n=8_000)  # doctest: +SKIP
-        >>> ks.figures.pilot(found).savefig("pilot.png")  # doctest: +SKIP
+        >>> import keepscore as ks
+        >>> from keepscore.evaluation.pilot import Costs, Pilot
+        >>> errors = {500: (0.8, 0.9), 1000: (0.5, 0.6), 2000: (0.3, 0.4)}
+        >>> curve = {"BCE": errors, "ASA": {500: (0.45, 0.5)}}
+        >>> match = ks.equivalence(errors, 500, curve["ASA"][500])
+        >>> costs = Costs(1e-3, 1e-3, 1e-3, 2e-3)
+        >>> found = Pilot("mine", "auto", "rmse_far", curve, match, costs, 600.0, (), 60.0)
+        >>> ks.figures.pilot(found).axes[0].get_title()  # found = ks.worth(model) makes one
+        'mine: a score is worth 2.5 simulations'
     """
     with styled():
         figure, (ax,) = panels_in(ax, 1, width=5.2, height=3.6)

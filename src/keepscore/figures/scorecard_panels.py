@@ -39,8 +39,22 @@ def scorecard(card: Scorecard, ax: Axes | None = None) -> Figure:
         MissingError: The model has no likelihood, so there is no E-test.
 
     Example:
-        >>> card = ks.scorecard(surrogate, model)  # doctest: +SKIP
-        >>> ks.figures.scorecard(card).savefig("scorecard.png")  # doctest: +SKIP
+        >>> from types import SimpleNamespace
+        >>> import keepscore as ks
+        >>> space = ks.Space([ks.Parameter("mean", -2, 2, "identity")])
+        >>> model = ks.models.from_functions(
+        ...     space,
+        ...     (3,),
+        ...     simulate=lambda theta, rng: theta + rng.standard_normal((len(theta), 3)),
+        ...     log_prob=lambda theta, x: -0.5 * ((x - theta) ** 2).sum(axis=1),
+        ...     score=lambda theta, x: (x - theta).sum(axis=1, keepdims=True),
+        ... )
+        >>> perfect = SimpleNamespace(  # stands for a trained surrogate here
+        ...     space=space, log_ratio=model.log_prob, score=model.score, given=model.given
+        ... )
+        >>> figure = ks.figures.scorecard(ks.scorecard(perfect, model))
+        >>> len(figure.axes)
+        3
     """
     test = card.etest
     if test is None:

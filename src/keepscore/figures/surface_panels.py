@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 from scipy import stats
 
 from keepscore.checks import Floats
@@ -20,7 +20,19 @@ LEVELS = (0.5, 0.8, 0.95, 0.999)
 
 @dataclass(frozen=True)
 class SurfacePanel:
-    """values (n1, n2): log-likelihood relative to its maximum; mle (2,)."""
+    """One likelihood for `ks.figures.surfaces`.
+
+    Args:
+        title: Of the panel.
+        values: (n1, n2), the log-likelihood relative to its maximum.
+        mle: (2,), where the maximum is.
+
+    Example:
+        >>> import numpy as np
+        >>> import keepscore as ks
+        >>> ks.figures.SurfacePanel("exact", np.zeros((3, 3)), (0.0, 0.0)).title
+        'exact'
+    """
 
     title: str
     values: ArrayLike
@@ -37,9 +49,30 @@ def surfaces(
     held: str = "its true value",
     ax: Axes | None = None,
 ) -> Figure:
-    """One panel per likelihood on the same axes and the same scale; contours bound Wilks sets.
+    """Draw one panel per likelihood on the same axes and the same scale; contours bound Wilks sets.
 
-    fixed: working values of parameters that are not on the axes; held: in words, what those are.
+    Args:
+        panels_: The likelihoods.
+        axes: The grid along the first and the second parameter.
+        names: Of the two parameters.
+        truth: The true values (2,), where they are known.
+        exact_mle: The maximum of the exact likelihood (2,), marked in every panel.
+        fixed: Working values of parameters that are not on the axes, by name.
+        held: What those values are, in words.
+        ax: Where to draw; the panels take the place of this Axes. None makes a new figure.
+
+    Returns:
+        The figure.
+
+    Example:
+        >>> import numpy as np
+        >>> import keepscore as ks
+        >>> axis = np.linspace(-1, 1, 21)
+        >>> values = -5 * (axis[:, None] ** 2 + axis**2)
+        >>> panel = ks.figures.SurfacePanel("exact", values, (0.0, 0.0))
+        >>> figure = ks.figures.surfaces([panel], (axis, axis), ("a", "b"), truth=(0.1, 0.0))
+        >>> figure.axes[0].get_title()
+        'exact'
     """
     first, second = (np.asarray(a, dtype=float) for a in axes)
     deepest = 3 * float(stats.chi2.ppf(LEVELS[-1], 2))
@@ -103,7 +136,7 @@ def draw_statistic(
     return image
 
 
-def _of_interest(axis: Any, near: Any) -> tuple[float, float]:
+def _of_interest(axis: Floats, near: NDArray[np.bool_]) -> tuple[float, float]:
     """The part of an axis where some surface is not at its deepest colour, with a little room."""
     places = np.flatnonzero(near)
     step = (axis[-1] - axis[0]) / (len(axis) - 1)

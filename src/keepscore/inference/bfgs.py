@@ -2,7 +2,7 @@
 
 Problem i climbs l_i(theta) = log-likelihood of group[i] within lower[i] <= theta <= upper[i]; a
 coordinate with lower = upper is held fixed, which is all that profiling needs. All problems still
-open are evaluated together, once a round:
+open are evaluated together, once per round:
 
     F          coordinates free to move: not held at a bound by the gradient
     direction  B_FF p_F = g_F,   B a BFGS estimate of -Hessian, g the gradient

@@ -32,6 +32,7 @@ from keepscore.inference.maximise import maximum_of
 from keepscore.inference.null_distribution import Calibration, NullFit, features, monomials
 from keepscore.inference.statistic import statistic as checked_statistic
 from keepscore.likelihood import LikelihoodSource
+from keepscore.numerics.quantile_regression import quantile_regression
 from keepscore.space import Region, Space
 
 LEVELS = (0.25, 0.5, 0.7, 0.8, 0.9, 0.95, 0.98)
@@ -238,19 +239,12 @@ def _fit_quantiles(space: Space, region: Region, theta: Floats, statistic: Float
         if degree > 0 and len(powers) * ROWS_PER_TERM > cut:
             break
         z = features(space, region, powers, theta)
-        fitted = z[cut:] @ _quantile_regression(z[:cut], target[:cut], 0.9)
+        fitted = z[cut:] @ quantile_regression(z[:cut], target[:cut], 0.9)
         losses.append(_pinball(target[cut:] - fitted, 0.9))
     powers = monomials(space.d, int(np.argmin(losses)))
     z = features(space, region, powers, theta)
-    coefficients = np.stack([_quantile_regression(z, target, level) for level in LEVELS])
+    coefficients = np.stack([quantile_regression(z, target, level) for level in LEVELS])
     return NullFit(space, region, np.array(LEVELS), powers, coefficients)
-
-
-def _quantile_regression(z: Floats, target: Floats, level: float) -> Floats:
-    from sklearn.linear_model import QuantileRegressor
-
-    model = QuantileRegressor(quantile=level, alpha=0.0, fit_intercept=False, solver="highs")
-    return np.asarray(model.fit(z, target).coef_, dtype=float)
 
 
 def _pinball(residual: Floats, level: float) -> float:

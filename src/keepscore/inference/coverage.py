@@ -31,7 +31,7 @@ STREAM = 0xC0FE
 
 @dataclass(frozen=True)
 class LocalCoverage:
-    """Coverage of nominal `level` at m points: theta (m, d); statistics (m, k), k groups a point;
+    """Coverage of nominal `level` at m points: theta (m, d); statistics (m, k), k groups per point;
     covered: for each method ("wilks", "calibrated") which sets held the truth, (m, k) bool."""
 
     space: Space

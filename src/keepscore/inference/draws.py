@@ -13,11 +13,18 @@ import tempfile
 import warnings
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import numpy as np
 
 from keepscore.checks import Floats
+
+if TYPE_CHECKING:
+    import xarray
+    from arviz import InferenceData
+
+# ArviZ 0.x, or 1.x.
+Draws: TypeAlias = "InferenceData | xarray.DataTree"
 
 Groups = Mapping[str, Mapping[str, np.ndarray]]
 
@@ -37,7 +44,7 @@ def as_arviz(groups: Groups) -> Any:
     return make(**groups) if by_keyword else make({name: dict(g) for name, g in groups.items()})
 
 
-def chain_quality(draws: Any, names: Iterable[str]) -> dict[str, ChainQuality]:
+def chain_quality(draws: Draws, names: Iterable[str]) -> dict[str, ChainQuality]:
     """R-hat and effective sample size of each named scalar variable of the posterior."""
     az, wanted = _arviz(), list(names)
     rhat, ess = az.rhat(draws, var_names=wanted), az.ess(draws, var_names=wanted)

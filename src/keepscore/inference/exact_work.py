@@ -1,4 +1,4 @@
-"""Exact values and gradients of many groups: over processes, kept on disk, nothing asked for twice.
+"""Exact values and gradients of many groups: in parallel, kept on disk, nothing asked for twice.
 
 Exact evaluations are what inference with a refined likelihood costs. `ExactWork` is asked for
 rows (theta, group) and gives values and gradients; what it knows already, from this run or from the
@@ -8,7 +8,8 @@ folder of an earlier one, is not computed again.
 
 Rows are sorted by theta before they are cut into tasks, so that groups which ask for the same theta
 are answered together: a model that factorises once per theta (fields) then does it once for all of
-them. Each worker process gets the likelihood once, when it starts, and has one thread.
+them, and no task begins in the middle of a theta. Each worker, a process of this machine or one of
+an existing Dask cluster, gets the likelihood once and computes on one thread.
 
 On disk a folder holds identity.json (the space, the groups, and exact values that tell one data set
 from another) and one part-*.npz of plain arrays per call: killed at any time, what was written is
@@ -19,18 +20,18 @@ from __future__ import annotations
 
 import io
 import os
-import pickle
 from collections.abc import Iterator
 from concurrent.futures import Future, as_completed
 from concurrent.futures.process import BrokenProcessPool
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from types import TracebackType
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import numpy as np
-from threadpoolctl import threadpool_limits
 
 from keepscore.checks import Floats, require_count, require_flag
+from keepscore.cluster import Cluster, dask_client
 from keepscore.errors import (
     FormatError,
     KeepscoreError,
@@ -41,15 +42,17 @@ from keepscore.errors import (
 from keepscore.files import make_folder, read_sealed, write_atomically, write_sealed
 from keepscore.likelihood import Integers, Likelihood
 from keepscore.npy import read_npz
+from keepscore.processes import in_worker, one_thread, packed, start_pool, unpacked
+
+if TYPE_CHECKING:
+    from distributed import Client
+    from joblib.externals.loky import ProcessPoolExecutor
 
 FORMAT, VERSION = "keepscore exact evaluations", 1
 IDENTITY = "identity.json"
 PROBED = 3  # groups whose exact value at the centre of the box identifies the data
 TASKS_PER_WORKER = 4
 ROWS_PER_TASK = 4  # fewer are not worth a worker
-ONE_THREAD = {
-    f"{library}_NUM_THREADS": "1" for library in ("OMP", "OPENBLAS", "MKL", "NUMEXPR", "NUMBA")
-}
 
 
 class Evaluated(NamedTuple):
@@ -80,13 +83,17 @@ class ExactWork:
         path: str | os.PathLike[str] | None = None,
         progress: bool = False,
         total: int | None = None,
+        cluster: Cluster | None = None,
     ) -> None:
         self.exact, self.with_gradient = exact, True
         self.jobs = require_count(jobs, "jobs")
         self._rows: dict[tuple[int, bytes], int] = {}
         self._parts: list[Evaluated] = []
         self._known: Evaluated | None = None
-        self._workers: Any = None
+        self._workers: ProcessPoolExecutor | None = None
+        self._open = ExitStack()
+        self._client = None if cluster is None else self._open.enter_context(dask_client(cluster))
+        self._there: Any = None  # the likelihood, on the workers of the cluster
         self._folder = None if path is None else make_folder(path)
         if self._folder is not None:
             self._resume(self._folder)
@@ -104,6 +111,8 @@ class ExactWork:
         self._bar.close()
         if self._workers is not None:
             self._workers.shutdown(wait=True, kill_workers=error is not None)
+        self._there = None
+        self._open.close()
         if isinstance(error, KeepscoreError):
             error.computed = self.computed()
 
@@ -145,16 +154,20 @@ class ExactWork:
 
     def _in_tasks(self, theta: Floats, group: Integers, gradient: bool) -> tuple[Floats, Floats]:
         order = np.lexsort((group, *theta.T))
-        count = min(self.jobs * TASKS_PER_WORKER, len(theta) // ROWS_PER_TASK)
+        workers = self.jobs
+        if self._client is not None:
+            workers = max(1, sum(self._client.nthreads().values()))
+        count = min(workers * TASKS_PER_WORKER, len(theta) // ROWS_PER_TASK)
         value, slope = np.empty(len(theta)), np.zeros(theta.shape)
-        if self.jobs == 1 or count < 2:
-            with threadpool_limits(limits=1):
+        if self._client is None and (self.jobs == 1 or count < 2):
+            with one_thread():
                 value[order], slope[order] = _evaluate(
                     self.exact, theta[order], group[order], gradient
                 )
             return value, slope
-        tasks = [part for part in np.array_split(order, count) if len(part)]
-        for part, found in self._answers(tasks, theta, group, gradient):
+        tasks = _between_thetas(theta, order, max(1, count))
+        answers = self._answers if self._client is None else self._from_cluster
+        for part, found in answers(tasks, theta, group, gradient):
             value[part], slope[part] = found
         return value, slope
 
@@ -162,7 +175,7 @@ class ExactWork:
         self, tasks: list[Integers], theta: Floats, group: Integers, gradient: bool
     ) -> Iterator[tuple[Integers, tuple[Floats, Floats]]]:
         if self._workers is None:
-            self._workers = _start(self.exact, self.jobs)
+            self._workers = start_pool(packed(self.exact, "The exact likelihood"), self.jobs)
         futures: dict[Future[Any], Integers] = {
             self._workers.submit(_task, theta[part], group[part], gradient): part for part in tasks
         }
@@ -178,6 +191,36 @@ class ExactWork:
         finally:
             for future in futures:
                 future.cancel()
+
+    def _from_cluster(
+        self, tasks: list[Integers], theta: Floats, group: Integers, gradient: bool
+    ) -> Iterator[tuple[Integers, tuple[Floats, Floats]]]:
+        from distributed import as_completed as as_they_come
+
+        client: Client = cast("Client", self._client)
+        ours: dict[object, tuple[Any, Integers]] = {}
+        try:
+            if self._there is None:
+                data = packed(self.exact, "The exact likelihood")
+                self._there = client.scatter(_Packed(data), broadcast=True, hash=False)
+            for part in tasks:
+                future = client.submit(
+                    _on_cluster, self._there, theta[part], group[part], gradient, pure=False
+                )
+                ours[future.key] = future, part
+            waiting = [future for future, _ in ours.values()]
+            for future in as_they_come(waiting, loop=client.loop):
+                yield ours[future.key][1], future.result()
+        except KeepscoreError:
+            raise
+        except Exception as error:  # of the cluster: killed workers, closed connections, time-outs
+            raise SimulationError(
+                f"The Dask cluster did not finish its exact evaluations: {type(error).__name__}: "
+                f"{error}. With path= what was computed is kept, and the same call goes on."
+            ) from error
+        finally:
+            with suppress(Exception):
+                client.cancel([future for future, _ in ours.values()])
 
     # --- keeping ---
 
@@ -283,36 +326,45 @@ def _evaluate(
 
 # --- workers -------------------------------------------------------------------------------------
 
-_likelihood: Likelihood | None = None
-
-
-def _start(exact: Likelihood, jobs: int) -> Any:
-    from joblib.externals.loky import ProcessPoolExecutor
-    from joblib.externals.loky.backend.reduction import dumps
-
-    try:
-        packed = bytes(dumps(exact))
-    except Exception as error:  # locks, open files, generators: each fails in its own way
-        raise SimulationError(
-            f"The exact likelihood cannot be sent to worker processes: {type(error).__name__}: "
-            f"{error}. Use jobs=1."
-        ) from error
-    return ProcessPoolExecutor(
-        max_workers=jobs, initializer=_prepare, initargs=(packed,), env=ONE_THREAD
-    )
-
-
-def _prepare(packed: bytes) -> None:
-    """Runs once in a new worker; the bytes are our parent's own, never a file's."""
-    global _likelihood
-    threadpool_limits(limits=1)
-    _likelihood = pickle.loads(packed)  # noqa: S301
-
 
 def _task(theta: Floats, group: Integers, gradient: bool) -> tuple[Floats, Floats]:
-    if _likelihood is None:
-        raise SimulationError("A worker was asked before it was ready.")
-    return _evaluate(_likelihood, theta, group, gradient)
+    return _evaluate(cast(Likelihood, in_worker()), theta, group, gradient)
+
+
+class _Packed:
+    """A likelihood on its way to a worker of a cluster, unpacked there with the first task."""
+
+    def __init__(self, data: bytes) -> None:
+        self.data = data
+        self.like: Likelihood | None = None
+
+    def __getstate__(self) -> bytes:
+        return self.data
+
+    def __setstate__(self, data: bytes) -> None:
+        self.data, self.like = data, None
+
+    def likelihood(self) -> Likelihood:
+        if self.like is None:
+            self.like = cast(Likelihood, unpacked(self.data))
+        return self.like
+
+
+def _on_cluster(
+    there: _Packed, theta: Floats, group: Integers, gradient: bool
+) -> tuple[Floats, Floats]:
+    with one_thread():
+        return _evaluate(there.likelihood(), theta, group, gradient)
+
+
+def _between_thetas(theta: Floats, order: Integers, count: int) -> list[Integers]:
+    """Rows in this order as about `count` tasks; all rows of one theta are in one task."""
+    ordered = theta[order]
+    begins = np.flatnonzero(np.any(ordered[1:] != ordered[:-1], axis=1)) + 1
+    ideal = np.linspace(0, len(order), count + 1)[1:-1]
+    places = np.searchsorted(begins, ideal)
+    cuts = np.unique(begins[places[places < len(begins)]])
+    return [part for part in np.split(order, cuts) if len(part)]
 
 
 def _bar(shown: bool, total: int | None) -> Any:

@@ -13,8 +13,6 @@ raises an `InvariantError` that names the function, and its numbers are not show
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 from numpy.typing import ArrayLike
 
@@ -29,7 +27,7 @@ def rounding(value: ArrayLike) -> Floats:
     return 1e-3 + 1e-6 * np.abs(np.asarray(value, dtype=np.float64))
 
 
-def require(held: Any, function: str, law: str, shown: Any = None) -> None:
+def require(held: ArrayLike, function: str, law: str, shown: ArrayLike | None = None) -> None:
     """Raise unless `held` is true everywhere; `shown` holds the offending numbers, row by row."""
     held = np.asarray(held)
     if held.all():
@@ -43,7 +41,7 @@ def require(held: Any, function: str, law: str, shown: Any = None) -> None:
     )
 
 
-def require_float64(values: Any, function: str, name: str) -> None:
+def require_float64(values: ArrayLike, function: str, name: str) -> None:
     """Numbers are carried in double precision, whatever they were given as."""
     kind = np.asarray(values).dtype
     require(kind == np.float64, function, f"{name} must be float64, and came as {kind}")
@@ -57,7 +55,7 @@ def require_estimate(theta: Floats, low: Floats, high: Floats, function: str) ->
     require(inside.all(axis=-1), function, "an estimate must lie inside its box", theta)
 
 
-def require_standard_errors(errors: Floats, explained: Any, function: str) -> None:
+def require_standard_errors(errors: Floats, explained: ArrayLike, function: str) -> None:
     """Positive and finite, or NaN with a reason."""
     explained = np.asarray(explained)
     sound = np.isfinite(errors) & (errors > 0)
@@ -82,20 +80,20 @@ def require_holds(ends: Floats, estimate: Floats, width: Floats, function: str) 
     require(inside, function, law, shown)
 
 
-def require_not_negative(values: Any, function: str, name: str) -> None:
+def require_not_negative(values: ArrayLike, function: str, name: str) -> None:
     """Not negative and not NaN."""
     values = np.asarray(values)
     require(values >= 0, function, f"{name} must not be negative", values)
 
 
-def require_shares(values: Any, function: str, name: str = "a p-value") -> None:
+def require_shares(values: ArrayLike, function: str, name: str = "a p-value") -> None:
     """Probabilities and shares: in [0, 1], and there is at least one."""
     values = np.asarray(values, dtype=np.float64)
     require(values.size > 0, function, f"{name} must be there")
     require((values >= 0) & (values <= 1), function, f"{name} must lie in [0, 1]", values)
 
 
-def require_counted(hits: Any, function: str) -> None:
+def require_counted(hits: ArrayLike, function: str) -> None:
     """What a coverage is the mean of: yes or no, at least one of each group counted."""
     array = np.asarray(hits)
     law = "coverage must be the mean of at least one yes or no"

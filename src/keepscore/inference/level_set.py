@@ -1,7 +1,7 @@
 """The region where a smooth function of theta is not positive: its volume, extent, and contact.
 
-A confidence set is {theta : F(theta) <= 0}, F = Lambda - critical value. F is known at a coarse
-even grid, k points a side, shared by all groups, and between them by its tensor cubic spline (exact
+A confidence set is {theta : F(theta) <= 0}, F = Lambda - critical value. F is known on an even
+grid, k points per side, shared by all groups, and between them by its tensor cubic spline (exact
 for a quadratic; the log-likelihood nearly is one). On the spline, which costs nothing to evaluate,
 
     1  fine grids, each inside the last, find the bounding box of each group's set,

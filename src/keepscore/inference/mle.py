@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from keepscore.checks import Floats
 from keepscore.errors import KeepscoreWarning
@@ -172,7 +173,7 @@ def mle(
     raw = like.space.to_raw(found.theta)
     count = found.evaluations + 2 * like.space.d * like.group_count
 
-    def one(values: Any) -> Any:
+    def one(values: ArrayLike) -> Any:
         return like.squeezed(np.array(values))
 
     return MLE(

@@ -23,6 +23,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from keepscore.checks import Floats, as_floats, as_theta, require_level
 from keepscore.errors import DomainError, FormatError, MissingError
@@ -94,7 +95,7 @@ class Calibration:
     def space(self) -> Space:
         return self.fit.space
 
-    def p_value(self, statistic: Any, theta: Any) -> Floats:
+    def p_value(self, statistic: ArrayLike, theta: ArrayLike) -> Floats:
         """P-values of statistics (m,) at theta (m, d)."""
         rows, values = as_theta(theta, self.space.d), as_floats(statistic, "statistic")
         below = np.searchsorted(self.held_out, self.fit.survival(values, rows), side="right")
@@ -102,7 +103,7 @@ class Calibration:
         invariants.require_shares(found, "Calibration.p_value")
         return found
 
-    def critical(self, theta: Any, level: float) -> Floats:
+    def critical(self, theta: ArrayLike, level: float) -> Floats:
         """Largest statistic that keeps theta (m, d) in the set at this level: (m,)."""
         level = require_level(level)
         # p > 1 - level  <=>  at least k held-out values lie below  <=>  S >= h_k.

@@ -8,10 +8,10 @@ The box becomes all of R^d by a logit, centred and whitened at the maximum of th
 A is d x d, computed once in NumPy, so the sampler itself needs only a diagonal mass matrix (jitted
 code here holds no factorisation). Every chain has its own group and chart, and all advance in one
 program, compiled once: a likelihood written in JAX is traced; any other is called from JAX, with
-its gradient, once for all chains a leapfrog step.
+its gradient, once per leapfrog step for all chains.
 
 A whitened density needs trajectories of a few steps. They end at 2^7: an improper posterior (a
-prior that is no density) then costs minutes and a warning, not for ever.
+prior that is no density) then costs minutes and a warning, and ends.
 """
 
 from __future__ import annotations
@@ -21,19 +21,50 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 import numpy as np
 
 from keepscore.checks import Floats
 from keepscore.errors import DomainError
 from keepscore.inference.bfgs import make_positive
-from keepscore.likelihood import Integers, Likelihood, Maximum, Traced
+from keepscore.likelihood import Integers, Likelihood, Maximum, Traced, TracedFunction
 from keepscore.space import Space
+
+if TYPE_CHECKING:
+    from blackjax.mcmc.hmc import HMCState
+    from jax import Array
+    from jaxtyping import PyTree
 
 LARGEST_DEPTH = 7
 
-Density = Callable[[Any], Any]
+Density: TypeAlias = "Callable[[Array], Array]"
+ChainArrays: TypeAlias = "dict[str, Array]"  # what chains record, by name
+
+
+class Given(NamedTuple):
+    """What all chains share: the data of the likelihood, and the box."""
+
+    data: PyTree[Array]
+    low: Array
+    width: Array
+
+
+class Own(NamedTuple):
+    """A chain's own: its chart, its group, and l_max there in two parts, since float32 holds only
+    the first. With a leading axis, those of all chains."""
+
+    z_hat: Array
+    a: Array
+    group: Array
+    peak: Array
+    rest: Array
+
+    def relative(self, function: TracedFunction, data: PyTree[Array], theta: Array) -> Array:
+        """l(theta) - l_max."""
+        if isinstance(function, _Called):
+            return function.relative(data, theta, self.group, self.peak, self.rest)
+        return function(data, theta, self.group) - self.peak - self.rest
 
 
 @dataclass(frozen=True)
@@ -43,7 +74,7 @@ class SpacePrior:
 
     space: Space
 
-    def __call__(self, theta: Any) -> Any:
+    def __call__(self, theta: Array) -> Array:
         import jax.numpy as jnp
 
         return self.space.unnormalised_log_prior(theta, jnp)
@@ -114,7 +145,7 @@ def sample(
     else:
         charts = Charts.at_maxima(like.space, starts, np.arange(len(group)))
     reference = found.value[group]
-    own = (
+    own = Own(
         jnp.asarray(charts.z_hat, jnp.float32),
         jnp.asarray(charts.a, jnp.float32),
         jnp.asarray(group, jnp.int32),
@@ -127,19 +158,19 @@ def sample(
     keys = jax.random.split(jax.random.key(int(rng.integers(2**31))), len(group))
     with _on_host(like) as key:
         traced = like.traceable or Traced(_Called(like.space.d), jnp.int32(key))
-        box = (jnp.asarray(charts.low, jnp.float32), jnp.asarray(charts.width, jnp.float32))
-        data = (traced.data, box)
+        low, width = (jnp.asarray(side, jnp.float32) for side in (charts.low, charts.width))
+        given = Given(traced.data, low, width)
         check, run = _programs(traced.function, prior, settings)
-        _require_usable(check(data, tuple(a[0] for a in own)))
-        sampled = run(keys, jnp.asarray(start, jnp.float32), own, data)
+        _require_usable(check(given, Own(*(array[0] for array in own))))
+        sampled = run(keys, jnp.asarray(start, jnp.float32), own, given)
         stats = {name: np.asarray(array) for name, array in sampled.items()}
     return charts.theta(stats.pop("position").astype(float)), stats
 
 
 @lru_cache(maxsize=32)
 def _programs(
-    function: Callable[[Any, Any, Any], Any], prior: Density | None, settings: Settings
-) -> tuple[Callable[..., Any], Callable[..., Any]]:
+    function: TracedFunction, prior: Density | None, settings: Settings
+) -> tuple[Callable[[Given, Own], Array], Callable[[Array, Array, Own, Given], ChainArrays]]:
     """(log density where chains start, all chains), compiled once for a likelihood's function: a
     second data set of the same shape pays for its sampling only."""
     import jax
@@ -147,18 +178,18 @@ def _programs(
 
     density = _log_density(function, prior)
 
-    def check(data: Any, own: Any) -> Any:
-        return density(jnp.zeros_like(own[0]), data, *own)
+    def check(given: Given, own: Own) -> Array:
+        return density(jnp.zeros_like(own.z_hat), given, own)
 
-    def chain(key: Any, position: Any, own: Any, data: Any) -> dict[str, Any]:
-        return _one_chain(lambda w: density(w, data, *own), settings, key, position)
+    def chain(key: Array, position: Array, own: Own, given: Given) -> ChainArrays:
+        return _one_chain(lambda w: density(w, given, own), settings, key, position)
 
     return jax.jit(check), jax.jit(jax.vmap(chain, in_axes=(0, 0, 0, None)))
 
 
 def _one_chain(
-    log_density: Callable[[Any], Any], settings: Settings, key: Any, position: Any
-) -> dict[str, Any]:
+    log_density: Density, settings: Settings, key: Array, position: Array
+) -> ChainArrays:
     """Warm up and sample one chain: arrays (draws, ...)."""
     import blackjax
     import jax
@@ -175,7 +206,7 @@ def _one_chain(
     (state, tuned), _ = adaptation.run(warm_key, position, settings.warmup)
     kernel = blackjax.nuts.build_kernel()
 
-    def step(state: Any, key: Any) -> tuple[Any, dict[str, Any]]:
+    def step(state: HMCState, key: Array) -> tuple[HMCState, ChainArrays]:
         metric = tuned["inverse_mass_matrix"]
         state, info = kernel(key, state, log_density, tuned["step_size"], metric, LARGEST_DEPTH)
         return state, {
@@ -192,25 +223,18 @@ def _one_chain(
 
 
 def _log_density(
-    function: Callable[[Any, Any, Any], Any], prior: Density | None
-) -> Callable[..., Any]:
-    """w (d,), (data, box) and a chain's own z_hat, A, group, reference (in two parts) -> log
-    density."""
+    function: TracedFunction, prior: Density | None
+) -> Callable[[Array, Given, Own], Array]:
+    """w (d,), what is given, and a chain's own -> log density."""
     import jax
     import jax.numpy as jnp
 
-    def relative(data: Any, theta: Any, group: Any, one: Any, two: Any) -> Any:
-        if isinstance(function, _Called):
-            return function.relative(data, theta, group, one, two)
-        return function(data, theta, group) - one - two
-
-    def density(w: Any, given: Any, z_hat: Any, a: Any, group: Any, one: Any, two: Any) -> Any:
-        data, (low, width) = given
+    def density(w: Array, given: Given, own: Own) -> Array:
         # Written out for one vector: d x d, and no matrix product for vmap to batch.
-        z = z_hat + (a * w).sum(axis=1)
+        z = own.z_hat + (own.a * w).sum(axis=1)
         jacobian = (jax.nn.log_sigmoid(z) + jax.nn.log_sigmoid(-z)).sum()
-        theta = low + width * jax.nn.sigmoid(z)
-        value = relative(data, theta, group, one, two) + jacobian
+        theta = given.low + given.width * jax.nn.sigmoid(z)
+        value = own.relative(function, given.data, theta) + jacobian
         value = value + (0.0 if prior is None else prior(theta))
         return jnp.where(jnp.isnan(value), -jnp.inf, value)
 
@@ -242,14 +266,16 @@ class _Called:
 
     d: int
 
-    def __call__(self, data: Any, theta: Any, group: Any) -> Any:
+    def __call__(self, data: Array, theta: Array, group: Array) -> Array:
         import jax.numpy as jnp
 
         return self.relative(data, theta, group, jnp.float32(0), jnp.float32(0))
 
-    def relative(self, number: Any, theta: Any, group: Any, one: Any, two: Any) -> Any:
-        """l(theta) - reference. The reference (l at its maximum, in two parts) is subtracted in
-        float64; float32 then loses nothing."""
+    def relative(
+        self, number: Array, theta: Array, group: Array, peak: Array, rest: Array
+    ) -> Array:
+        """l(theta) - l_max; l_max, in two parts, is subtracted in float64, before float32 could
+        lose anything."""
         import jax
         import jax.numpy as jnp
 
@@ -258,31 +284,31 @@ class _Called:
             jax.ShapeDtypeStruct((self.d,), jnp.float32),
         )
 
-        def both(*arguments: Any) -> tuple[Any, Any]:
+        def both(*arguments: Array) -> tuple[Array, Array]:
             return jax.pure_callback(_call_back, shapes, *arguments, vmap_method="expand_dims")
 
         @jax.custom_vjp
-        def value(theta: Any, number: Any, group: Any, one: Any, two: Any) -> Any:
-            return both(theta, number, group, one, two)[0]
+        def value(theta: Array, number: Array, group: Array, peak: Array, rest: Array) -> Array:
+            return both(theta, number, group, peak, rest)[0]
 
-        def backward(gradient: Any, upstream: Any) -> tuple[Any, ...]:
+        def backward(gradient: Array, upstream: Array) -> tuple[Array | None, ...]:
             return upstream * gradient, None, None, None, None
 
         value.defvjp(both, backward)
-        return value(theta, number, group, one, two)
+        return value(theta, number, group, peak, rest)
 
 
 def _call_back(
-    theta: Any, number: Any, group: Any, one: Any, two: Any
+    theta: Array, number: Array, group: Array, peak: Array, rest: Array
 ) -> tuple[np.ndarray, np.ndarray]:
     """Values and gradients of all chains at once; arrays may have a leading axis of chains."""
     d, lead = np.shape(theta)[-1], np.shape(theta)[:-1]
     rows = np.asarray(theta, dtype=float).reshape(-1, d)
-    of, one, two = (np.broadcast_to(a, lead).ravel() for a in (group, one, two))
+    of, high, low = (np.broadcast_to(a, lead).ravel() for a in (group, peak, rest))
     like = _CALLABLE[int(np.ravel(number)[0])]
     value, gradient = like.pairs_gradient(rows, of.astype(np.int64))
     usable = np.isfinite(value) & np.isfinite(gradient).all(axis=1)
-    value = np.where(usable, value - one.astype(float) - two.astype(float), -np.inf)
+    value = np.where(usable, value - high.astype(float) - low.astype(float), -np.inf)
     gradient = np.where(usable[:, None], gradient, 0.0)
     return (
         value.reshape(lead).astype(np.float32),
@@ -290,9 +316,9 @@ def _call_back(
     )
 
 
-def _require_usable(found: Any) -> None:
+def _require_usable(log_density: Array) -> None:
     """The density where chains start is a finite scalar; else say so now."""
-    value = np.asarray(found)
+    value = np.asarray(log_density)
     if value.shape != ():
         raise DomainError(f"prior must return a scalar log density; got shape {value.shape}.")
     if not np.isfinite(value):

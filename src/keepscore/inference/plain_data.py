@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 
-def plain(values: Any) -> Any:
+def plain(values: object) -> Any:
     """Arrays and NumPy scalars as nested lists and numbers; what is not finite becomes None."""
     if isinstance(values, (list, tuple)):
         return [plain(value) for value in values]

@@ -130,11 +130,11 @@ def posterior(
     Example:
         >>> import numpy as np
         >>> import keepscore as ks
-        >>> model = ks.models.SIS()
-        >>> xs = model.simulate(np.tile(model.space.grid(3)[4], (5, 1)), np.random.default_rng(0))
-        >>> result = ks.posterior(model.given(xs), draws=200, warmup=200)  # doctest: +SKIP
-        >>> result.posterior.attrs["basis"]  # doctest: +SKIP
-        'exact'
+        >>> model = ks.models.GaussianField(shape=(3, 3))
+        >>> xs = model.simulate(np.tile(model.space.grid(3)[13], (5, 1)), np.random.default_rng(0))
+        >>> result = ks.posterior(model.given(xs), draws=100, method="smc")
+        >>> result.posterior.attrs["basis"], sorted(result.posterior.sizes.values())
+        ('exact', [4, 100])
     """
     require_likelihood(like)
     if like.group_count != 1:

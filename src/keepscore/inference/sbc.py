@@ -81,8 +81,36 @@ def sbc(
     region: Region = "base",
     seed: int = 0,
 ) -> SBC:
-    """Ranks of the truth in n posteriors of `source` (a model or a surrogate), with the prior of
-    its space."""
+    """Simulation-based calibration: ranks of the truth in n posteriors.
+
+    The prior is that of the space (`Parameter(prior=)`, `Space(prior=)`), uniform if it has none.
+    Where a posterior is right, the rank of the truth among its draws is uniform. A surrogate that
+    is too sure of itself puts ranks at both ends.
+
+    Args:
+        source: What is judged: a surrogate, or a model.
+        simulator: A model, or anything with `simulate`.
+        n: Data sets, 50 or more.
+        group_size: Observations per data set.
+        draws: Draws per posterior, 9 or more.
+        method: "grid" (independent draws, up to three parameters) or "nuts".
+        region: Box of theta, and of the prior.
+        seed: Root of all randomness.
+
+    Returns:
+        Ranks (n, d), and per parameter the p-value of a chi-square test of uniformity.
+
+    Raises:
+        DomainError: "grid" for more than three parameters, or a log-likelihood that is not finite
+            on the whole box; n or draws too small.
+
+    Example:
+        >>> import keepscore as ks
+        >>> model = ks.models.GaussianField(shape=(3, 3))
+        >>> found = ks.sbc(model, model, n=50, group_size=5)
+        >>> found.ranks.shape, found.uniform()
+        ((50, 3), True)
+    """
     require_choice(method, "method", METHODS)
     require_parts(source, "source", "space", "given")
     require_parts(simulator, "simulator", "simulate")

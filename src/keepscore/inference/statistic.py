@@ -1,7 +1,7 @@
 """The likelihood-ratio statistic, Lambda = 2 (l_max - l): its one home.
 
 drop(best, value)      2 (best - value); infinite where the data are impossible
-statistic(best, null)  the same as a result: not negative, or somebody has made a mistake
+statistic(best, null)  the same as a result: not negative, or an error of ours
 """
 
 from __future__ import annotations

@@ -12,11 +12,11 @@ t_0 cancels in the ratio, so alpha changes only when a value is added.
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Float, Int, PyTree
 
 
 class AlphaHistory(NamedTuple):
@@ -58,6 +58,6 @@ def recency_weighted(history: AlphaHistory, decay: float) -> Float[Array, " c"]:
     return jnp.where(history.taken > 0, mean, 0.0)
 
 
-def norm(gradient: Any) -> Float[Array, ""]:
+def norm(gradient: PyTree[Array]) -> Float[Array, ""]:
     """Euclidean norm over all weights."""
     return jnp.sqrt(sum(jnp.sum(leaf**2) for leaf in jax.tree.leaves(gradient)))

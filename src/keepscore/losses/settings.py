@@ -26,7 +26,22 @@ RESIDUAL_OF_LIGHT: Residual = "squared"
 
 @dataclass(frozen=True)
 class BCE:
-    """Binary cross-entropy; `negatives` Y = 0 pairs are drawn for each x."""
+    """Binary cross-entropy: the loss without scores.
+
+    Args:
+        negatives: Pairs with Y = 0 (x with the theta of another row) drawn per x.
+
+    Raises:
+        DtypeError: `negatives` is no whole number.
+        DomainError: It is below 1.
+
+    Example:
+        >>> import keepscore as ks
+        >>> ks.BCE(negatives=4)
+        BCE(negatives=4)
+        >>> ks.BCE().uses_scores
+        False
+    """
 
     negatives: int = 1
 
@@ -42,15 +57,31 @@ class BCE:
 class ASA:
     """Cross-entropy with the score loss beside it, weighted by the ratio of their gradients.
 
-    network_score: how the network's own score is computed; "autodiff" and "forward" are exact,
-    "finite-difference" is the paper's. A value of alpha is taken every `update_every` batches and
-    averaged over the last `history` of them with weights that fall by e in `decay` batches.
-    per_parameter: one alpha for each parameter instead of one for all.
-    residual: what a difference between the network's score and that of the data costs: "squared"
-    (the paper's), "huber" or "cauchy", which large scores do not dominate (see `score`). "auto"
-    takes the best we know: for exact scores with heavy tails "cauchy", for others "squared", which
-    alone is right for joint scores.
     The defaults are what we advise (docs/decisions.md 19); `ASA.paper()` is the paper's.
+
+    Args:
+        network_score: How the network's own score is computed: "autodiff" and "forward" are exact,
+            "finite-difference" is the paper's.
+        update_every: Batches between two values of alpha, the weight of the score loss.
+        history: How many of the latest values of alpha are averaged.
+        decay: Batches in which the weight of a value in that average falls by e.
+        per_parameter: One alpha per parameter instead of one for all.
+        negatives: Pairs with Y = 0 drawn per x.
+        residual: What a difference between the network's score and that of the data costs:
+            "squared" (the paper's), "huber" or "cauchy", which large scores do not dominate (see
+            `losses/score.py`). "auto" takes the best we know: for exact scores with heavy tails
+            "cauchy", for others "squared", which alone is right for joint scores.
+
+    Raises:
+        UnknownNameError: No such residual or way to compute scores.
+        DomainError: A count below 1, or a decay that is not positive.
+
+    Example:
+        >>> import keepscore as ks
+        >>> ks.ASA().per_parameter, ks.ASA.paper().per_parameter
+        (True, False)
+        >>> ks.ASA.paper(negatives=2).residual
+        'squared'
     """
 
     network_score: str = "autodiff"

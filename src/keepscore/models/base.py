@@ -33,10 +33,28 @@ ScoreKind = Literal["exact", "joint"]
 
 @dataclass(frozen=True, eq=False)
 class Symmetry:
-    """A map with p(S x | T theta) = p(x | theta): a signed permutation of the entries of x
-    (flattened: (S x)[i] = sign * x[x_index[i]]) and a signed permutation of the parameters
-    ((T theta)[k] = theta_sign[k] * theta[theta_index[k]]; no theta_sign: all 1). The score
-    transforms as theta does."""
+    """A map with p(S x | T theta) = p(x | theta); the score transforms as theta does.
+
+    S is a signed permutation of the entries of x, flattened: (S x)[i] = sign * x[x_index[i]].
+    T is one of the parameters: (T theta)[k] = theta_sign[k] * theta[theta_index[k]].
+
+    Args:
+        name: What to call it.
+        x_index: A permutation of the entries of x.
+        theta_index: A permutation of the parameters.
+        sign: 1 or -1.
+        theta_sign: One 1 or -1 per parameter; None: all 1.
+
+    Raises:
+        DomainError: No permutation, or another sign.
+
+    Example:
+        >>> import numpy as np
+        >>> import keepscore as ks
+        >>> mirror = ks.models.Symmetry("mirror", np.array([2, 1, 0]), (0,))
+        >>> mirror.of_x(np.array([[1.0, 2.0, 5.0]])).tolist()
+        [[5.0, 2.0, 1.0]]
+    """
 
     name: str
     x_index: NDArray[np.int64]
@@ -104,7 +122,19 @@ class Symmetry:
 
 @runtime_checkable
 class Model(Protocol):
-    """What the rest of the package asks of a model; see the top of this file."""
+    """What the rest of the package asks of a model; the top of `models/base.py` says it in full.
+
+    Classes of your own may have these methods and attributes, or come from
+    `ks.models.from_functions`. `ks.check_model` tests whether they agree with each other.
+
+    Example:
+        >>> import keepscore as ks
+        >>> model = ks.models.GaussianField(shape=(3, 3))
+        >>> isinstance(model, ks.models.Model)
+        True
+        >>> model.x_shape, model.score_kind, model.structure
+        ((3, 3), 'exact', 'gaussian-field')
+    """
 
     @property
     def name(self) -> str: ...
@@ -178,17 +208,56 @@ def register(name: str, build: Callable[..., Model]) -> None:
 
 
 def registered() -> tuple[str, ...]:
-    """Names of the models that can be built by name."""
+    """Names of the models that can be built by name.
+
+    Returns:
+        The names, sorted.
+
+    Example:
+        >>> import keepscore as ks
+        >>> ks.models.registered()
+        ('gaussian-field', 'sis', 'student-t-field')
+    """
     return tuple(sorted(_BUILDERS))
 
 
 def describe(model: Model) -> dict[str, Any]:
-    """Plain data that identifies a model: its name, settings and space. Goes into every run."""
+    """Plain data that identifies a model; it goes into every run.
+
+    Args:
+        model: The model.
+
+    Returns:
+        Its name, settings and space, as JSON can hold them. `ks.models.build` turns it back.
+
+    Example:
+        >>> import keepscore as ks
+        >>> sorted(ks.models.describe(ks.models.SIS()))
+        ['name', 'settings', 'space']
+    """
     return {"name": model.name, "settings": model.settings(), "space": model.space.to_dict()}
 
 
 def build(description: Mapping[str, Any] | str, **settings: Any) -> Model:
-    """A registered model by name, or from what `describe` gave."""
+    """A registered model by name, or from what `ks.models.describe` gave.
+
+    Args:
+        description: A name, or the description of a model.
+        **settings: With a name, the settings of the model.
+
+    Returns:
+        The model.
+
+    Raises:
+        UnknownNameError: No such model.
+        FormatError: Not the description of a model.
+
+    Example:
+        >>> import keepscore as ks
+        >>> model = ks.models.build("gaussian-field", shape=(4, 4))
+        >>> ks.models.build(ks.models.describe(model)).x_shape
+        (4, 4)
+    """
     if isinstance(description, str):
         name = description
     else:

@@ -31,7 +31,19 @@ STREAM = 0xC0117AC7
 
 @dataclass(frozen=True, eq=False)
 class ContactNetwork:
-    """weights (K, K), symmetric, largest eigenvalue 1; household and workplace of each person."""
+    """A contact network, as `ks.models.contact_network` makes it.
+
+    Args:
+        weights: (K, K), symmetric, largest eigenvalue 1.
+        household: (K,), the household of each person.
+        workplace: (K,), the workplace of each person.
+
+    Example:
+        >>> import keepscore as ks
+        >>> people = ks.models.contact_network(nodes=20)
+        >>> people.weights.shape, people.household.shape
+        ((20, 20), (20,))
+    """
 
     weights: Floats
     household: NDArray[np.int64]
@@ -52,9 +64,22 @@ def contact_network(
         nodes: Number of people, K.
         seed: Which of the networks of this kind.
         households: Shares of households of 1, 2, ... people.
-        workplace: People a workplace has, on average.
-        community: Chance contacts a person has, on average.
+        workplace: People per workplace, on average.
+        community: Chance contacts per person, on average.
         strengths: Weights of a household, a workplace and a chance contact, before scaling.
+
+    Returns:
+        The network, its weights scaled to a largest eigenvalue of 1.
+
+    Raises:
+        DomainError: A count, share or strength out of range.
+
+    Example:
+        >>> import keepscore as ks
+        >>> people = ks.models.contact_network(nodes=20, seed=1)
+        >>> model = ks.models.SIS(weights=people.weights, score="joint")
+        >>> model.x_shape
+        (13, 20)
     """
     _require(nodes, workplace, community, households, strengths)
     rng = np.random.default_rng([STREAM, require_count(seed, "seed", minimum=0)])

@@ -43,6 +43,7 @@ from keepscore.numerics.covariance import StationaryCovariance
 from keepscore.numerics.dense import DenseBlocks
 from keepscore.numerics.kernels import require_kernel
 from keepscore.numerics.reflection import GridBlocks
+from keepscore.numerics.threads import one_blas_thread
 from keepscore.space import Space
 
 DEFAULT_SIDE = 25
@@ -210,14 +211,15 @@ class Field(ABC):
         z = [u[:, None, :] for u in np.split(white, np.cumsum(self.blocks.sizes)[:-1], axis=1)]
         coloured = [np.empty_like(u) for u in z]
         value, score = np.zeros(len(theta)), np.zeros_like(theta)
-        for covariance, one, members in self._factorised(theta, values):
-            whitened = [u[members] for u in z]
-            for target, part in zip(coloured, covariance.colour(whitened), strict=True):
-                target[members] = part
-            if with_score:
-                h, weight, slope = self._radial(one, _squared_norm(whitened))
-                value[members] = h[:, 0] - 0.5 * covariance.log_determinant
-                score[members] = self._gradient(covariance, whitened, weight, slope)
+        with one_blas_thread(max(self.blocks.sizes)):
+            for covariance, one, members in self._factorised(theta, values):
+                whitened = [u[members] for u in z]
+                for target, part in zip(coloured, covariance.colour(whitened), strict=True):
+                    target[members] = part
+                if with_score:
+                    h, weight, slope = self._radial(one, _squared_norm(whitened))
+                    value[members] = h[:, 0] - 0.5 * covariance.log_determinant
+                    score[members] = self._gradient(covariance, whitened, weight, slope)
         return self.blocks.from_blocks([u[:, 0] for u in coloured]), value, score * steps
 
     def _evaluate(
@@ -226,21 +228,23 @@ class Field(ABC):
         """log-likelihood (n,) and score (n, d) of group[i] at theta[i]; groups are (g, n, m_b)."""
         values, steps = self._values(theta)
         value, score = np.empty(len(theta)), np.zeros_like(theta)
-        for covariance, one, members in self._factorised(theta, values):
-            z = covariance.whiten([u[group[members]] for u in coordinates])
-            h, weight, slope = self._radial(one, _squared_norm(z))
-            value[members] = (h - 0.5 * covariance.log_determinant).sum(axis=1)
-            if with_score:
-                score[members] = self._gradient(covariance, z, weight, slope)
+        with one_blas_thread(max(self.blocks.sizes)):
+            for covariance, one, members in self._factorised(theta, values):
+                z = covariance.whiten([u[group[members]] for u in coordinates])
+                h, weight, slope = self._radial(one, _squared_norm(z))
+                value[members] = (h - 0.5 * covariance.log_determinant).sum(axis=1)
+                if with_score:
+                    score[members] = self._gradient(covariance, z, weight, slope)
         return value, score * steps
 
     def _surface(self, theta: Floats, coordinates: list[Floats]) -> Floats:
         """Every group at every theta, (g, n of theta)."""
         values, _ = self._values(theta)
         surface = np.empty((len(coordinates[0]), len(theta)))
-        for covariance, one, members in self._factorised(theta, values):
-            h, _, _ = self._radial(one, _squared_norm(covariance.whiten(coordinates)))
-            surface[:, members] = (h - 0.5 * covariance.log_determinant).sum(axis=1)[:, None]
+        with one_blas_thread(max(self.blocks.sizes)):
+            for covariance, one, members in self._factorised(theta, values):
+                h, _, _ = self._radial(one, _squared_norm(covariance.whiten(coordinates)))
+                surface[:, members] = (h - 0.5 * covariance.log_determinant).sum(axis=1)[:, None]
         return surface
 
     def _gradient(

@@ -169,11 +169,11 @@ class FunctionModel:
         rows, data = as_pairs(self, theta, x)
         return rows, self._observed(data)
 
-    def _shaped_x(self, x: Any, n: int, source: str) -> NDArray[Any]:
+    def _shaped_x(self, x: ArrayLike, n: int, source: str) -> NDArray[Any]:
         # No check for NaN here: `ks.simulate` counts and reports invalid simulations itself.
         return as_declared(x, (n, *self.x_shape), self.x_dtype, f"{source} of {self.name!r}")
 
-    def _floats(self, values: Any, shape: tuple[int, ...], source: str) -> Floats:
+    def _floats(self, values: ArrayLike, shape: tuple[int, ...], source: str) -> Floats:
         return as_declared(values, shape, np.dtype(np.float64), f"{source} of {self.name!r}")
 
 
@@ -190,16 +190,44 @@ def from_functions(
     declares: Sequence[Symmetry | str] = (),
     vectorized: bool = True,
 ) -> FunctionModel:
-    """A model from plain functions of batches (see the top of this module).
+    """A model from plain functions of batches; the top of `models/from_functions.py` says which.
 
-    With `vectorized=False` the functions are of one data set, simulate(theta (d,), rng) -> x,
-    log_prob(theta (d,), x) -> a number, score(theta (d,), x) -> (d,); JAX functions are batched by
-    `jax.vmap`, others row by row.
+    Args:
+        space: The parameters. Functions get working values.
+        x_shape: The shape of one observation.
+        simulate: simulate(theta (n, d), rng) -> x (n, *x_shape).
+        log_prob: log_prob(theta, x) -> (n,), up to a constant in theta.
+        score: score(theta, x) -> (n, d). Without it, scores come from JAX where `log_prob` can be
+            traced, and from central differences if not.
+        simulate_with_joint_score: For likelihoods that cannot be computed: (theta, rng) -> (x, the
+            score of everything drawn along the simulation), whose mean given x is the score.
+        name: What to call the model.
+        x_dtype: The dtype of x.
+        declares: Symmetries, and at most one structure that networks may rely on ("markov",
+            "gaussian-field", "stationary-field", "iid"); `ks.check_model` tests both.
+        vectorized: False where the functions are of one data set: simulate(theta (d,), rng) -> x,
+            log_prob(theta (d,), x) -> a number, score(theta (d,), x) -> (d,). JAX functions are
+            then batched by `jax.vmap`, others row by row.
 
-    `simulate_with_joint_score(theta, rng) -> (x, joint score)` is for likelihoods nobody can
-    compute: the score of everything drawn along the simulation, whose mean given x is the score.
-    `declares` lists symmetries, and at most one structure networks may rely on ("markov",
-    "gaussian-field", "stationary-field", "iid"); `ks.check_model` tests both.
+    Returns:
+        The model.
+
+    Raises:
+        ShapeError, DtypeError: x_shape or x_dtype is none; `declares` is no list.
+        UnknownNameError: No such structure.
+
+    Example:
+        >>> import keepscore as ks
+        >>> space = ks.Space([ks.Parameter("mean", -2, 2, "identity")])
+        >>> model = ks.models.from_functions(
+        ...     space,
+        ...     (3,),
+        ...     simulate=lambda theta, rng: theta + rng.standard_normal((len(theta), 3)),
+        ...     log_prob=lambda theta, x: -0.5 * ((x - theta) ** 2).sum(axis=1),
+        ...     score=lambda theta, x: (x - theta).sum(axis=1, keepdims=True),
+        ... )
+        >>> model.score([[0.5]], [[1.0, 1.0, 2.0]])
+        array([[2.5]])
     """
     functions = {
         "simulate": simulate,
@@ -240,7 +268,7 @@ def from_functions(
     return FunctionModel(**{**vars(model), "score_function": derived})
 
 
-def _shape(x_shape: Any) -> tuple[int, ...]:
+def _shape(x_shape: Sequence[int]) -> tuple[int, ...]:
     try:
         sides = tuple(x_shape)
     except TypeError:
@@ -258,7 +286,7 @@ def _real_dtype(x_dtype: DTypeLike) -> np.dtype[Any]:
     return dtype
 
 
-def _structure(declares: Any) -> str | None:
+def _structure(declares: Sequence[Symmetry | str]) -> str | None:
     """The one structure among what is declared."""
     if isinstance(declares, (str, Symmetry)):
         raise DtypeError(f"declares is a list of declarations; got {declares!r} itself.")
@@ -302,7 +330,7 @@ class EachPair:
     def written(self) -> Any:
         return self.function
 
-    def __call__(self, theta: Any, x: Any) -> Any:
+    def __call__(self, theta: Floats, x: NDArray[Any]) -> Any:
         import jax
 
         try:
@@ -314,7 +342,7 @@ class EachPair:
         return _stacked(found, self.function)
 
 
-def _stacked(found: Sequence[Any], function: Any) -> NDArray[Any]:
+def _stacked(found: Sequence[Any], function: Callable[..., Any]) -> NDArray[Any]:
     shapes = {np.shape(one) for one in found}
     if len(shapes) > 1:
         raise ShapeError(f"{_name_of(function)} must return one shape; got {sorted(shapes)}.")
@@ -387,7 +415,7 @@ def central_differences(
     return gradient, error
 
 
-def is_traceable(function: OfPairs, d: int, x_shape: tuple[int, ...], x_dtype: Any) -> bool:
+def is_traceable(function: OfPairs, d: int, x_shape: tuple[int, ...], x_dtype: DTypeLike) -> bool:
     """Can JAX differentiate this function? NumPy functions refuse its tracers."""
     import jax
 
@@ -429,14 +457,14 @@ def _call(function: OfPairs, theta: Floats, x: NDArray[Any]) -> Any:
         return function(theta.copy(), x.copy())
 
 
-def _written(function: Any) -> Any:
-    """The function somebody wrote, behind a score that was derived from it."""
-    derived = isinstance(function, (AutodiffScore, DifferenceScore))
-    inner = function.log_prob if derived else function
+def _written(function: object) -> object:
+    """The function a user wrote, behind a score that was derived from it."""
+    derived = (AutodiffScore, DifferenceScore)
+    inner = function.log_prob if isinstance(function, derived) else function
     return getattr(inner, "written", inner)  # what wraps a function of the user names it
 
 
-def _name_of(function: Any) -> str:
+def _name_of(function: object) -> str:
     if isinstance(function, (AutodiffScore, DifferenceScore)):
         return f"{type(function).__name__}({_name_of(function.log_prob)})"
     if isinstance(function, (EachPair, EachSimulation)):

@@ -14,7 +14,7 @@ program with phi held gives z and x, and
     log p(z, x | phi) = sum over latent and observed sites of their log densities
 
 Without latent sites this is the exact log-likelihood, and its derivative the exact score. With them
-log p(x | phi) is an integral nobody has computed, but the *joint score*
+log p(x | phi) is an integral without a known value, but the *joint score*
 
     d log p(z, x | phi(theta)) / d theta    at the z and x that were drawn, held still
 
@@ -29,15 +29,19 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from keepscore.checks import Floats, require_name
-from keepscore.errors import DomainError, DtypeError, MissingError, unknown_name
+from keepscore.checks import Floats, require_name, require_package
+from keepscore.errors import DomainError, DtypeError, unknown_name
 from keepscore.models.base import Symmetry
 from keepscore.models.from_functions import FunctionModel, from_functions
 from keepscore.space import Space
+
+if TYPE_CHECKING:
+    from jax import Array
 
 FEWEST_ROWS = 64  # of a compiled program: fewer are filled up
 
@@ -58,7 +62,7 @@ class Program:
         """What a user wrote: the function with its arguments, by which a model is known."""
         return functools.partial(self.function, *self.arguments, **self.settings)
 
-    def held(self, theta: Any) -> dict[str, Any]:
+    def held(self, theta: Array | Floats) -> dict[str, Array]:
         """phi at one working theta (d,), by name."""
         import jax.numpy as jnp
 
@@ -68,7 +72,7 @@ class Program:
             values[p.name] = moved + p.shift
         return values
 
-    def sites(self, key: Any, values: Mapping[str, Any]) -> dict[str, Any]:
+    def sites(self, key: Array, values: Mapping[str, Any]) -> dict[str, Any]:
         """The sites of one run: some have a given value, the others are drawn."""
         from numpyro import handlers
 
@@ -83,7 +87,7 @@ class Program:
             if site["type"] == "sample" and name not in self.space.names
         }
 
-    def log_density(self, theta: Any, drawn: Mapping[str, Any]) -> Any:
+    def log_density(self, theta: Array, drawn: Mapping[str, Any]) -> Array:
         """log p(z, x | phi(theta)) of what was drawn, at one theta."""
         import jax
 
@@ -114,7 +118,7 @@ class Simulation:
             found = _of_rows(_compiled(self), len(theta), theta, bits)
             return tuple(found) if self.with_score else found
 
-    def one(self, theta: Any, bits: Any) -> Any:
+    def one(self, theta: Array, bits: Array) -> Any:
         import jax
 
         program = self.program
@@ -137,10 +141,10 @@ class LogProb:
     def written(self) -> Any:
         return self.program.written
 
-    def __call__(self, theta: Any, x: Any) -> Any:
+    def __call__(self, theta: Floats, x: NDArray[Any]) -> Any:
         return _of_rows(_compiled(self), len(theta), theta, x)
 
-    def one(self, theta: Any, x: Any) -> Any:
+    def one(self, theta: Array, x: Array) -> Any:
         import jax
 
         function = jax.grad(self.program.log_density) if self.gradient else self.program.log_density
@@ -209,12 +213,7 @@ def from_numpyro(
         >>> model.x_shape, model.score_kind
         ((5,), 'exact')
     """
-    try:
-        import numpyro.distributions as dist
-    except ImportError:
-        raise MissingError(
-            "from_numpyro needs numpyro: pip install 'keepscore[numpyro]'."
-        ) from None
+    dist = require_package("numpyro.distributions", "from_numpyro", "numpyro")
     if not callable(program):
         raise DtypeError(f"program must be a function; got {program!r}.")
     if not isinstance(space, Space):

@@ -1,13 +1,13 @@
 """Weighted graphs as models take them: a matrix, a sparse matrix, or a list of edges.
 
 w[k, j] >= 0 is the weight of node j on node k. A graph of a few hundred people has few contacts
-each, so it is told as edges, and written as edges: {"nodes": K, "edges": [[k, j, w_kj], ...]}.
+each, so it is given and written as edges: {"nodes": K, "edges": [[k, j, w_kj], ...]}.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import scipy.sparse
@@ -16,14 +16,32 @@ from numpy.typing import ArrayLike
 from keepscore.checks import Floats, as_floats, require_count, require_finite
 from keepscore.errors import DomainError, FormatError, ShapeError
 
+# Weights (K, K) of a graph, dense or sparse, or {"nodes": K, "edges": [[i, j, weight], ...]}.
+GraphLike: TypeAlias = ArrayLike | scipy.sparse.spmatrix | scipy.sparse.sparray | Mapping[str, Any]
+
 SPARSE = 0.25  # the share of non-zero weights up to which edges are the shorter description
 MOST_NODES = 4096
 
 
 def edge_weights(nodes: int, edges: ArrayLike, directed: bool = False) -> Floats:
-    """The matrix (K, K) of a list of edges: rows (k, j), of weight 1, or (k, j, weight).
+    """The matrix of weights of a list of edges.
 
-    An edge acts both ways, or with `directed` from j on k alone. Repeated edges add up.
+    Args:
+        nodes: Number of nodes, K.
+        edges: Rows (k, j), of weight 1, or (k, j, weight). Repeated edges add up.
+        directed: Whether an edge acts from j on k alone; otherwise it acts both ways.
+
+    Returns:
+        Weights (K, K): entry [k, j] is the weight of j on k.
+
+    Raises:
+        ShapeError: Rows of another length.
+        DomainError: An end that is no node, or too many nodes.
+
+    Example:
+        >>> import keepscore as ks
+        >>> ks.models.edge_weights(3, [[0, 1], [1, 2]]).tolist()
+        [[0.0, 1.0, 0.0], [1.0, 0.0, 1.0], [0.0, 1.0, 0.0]]
     """
     if require_count(nodes, "nodes") > MOST_NODES:
         raise DomainError(f"A graph may have {MOST_NODES} nodes at most; got {nodes}.")
@@ -45,13 +63,13 @@ def edge_weights(nodes: int, edges: ArrayLike, directed: bool = False) -> Floats
     return as_weights(matrix)
 
 
-def as_weights(weights: Any) -> Floats:
+def as_weights(weights: GraphLike) -> Floats:
     """A checked copy (K, K) float64 of a matrix, a SciPy sparse matrix, or a plain description."""
     if isinstance(weights, Mapping):
         if not {"nodes", "edges"} <= set(weights):
             raise FormatError("A graph as plain data has 'nodes' and 'edges'.")
         return edge_weights(weights["nodes"], weights["edges"], directed=True)
-    dense = weights.toarray() if scipy.sparse.issparse(weights) else weights
+    dense = weights.toarray() if hasattr(weights, "toarray") else weights
     matrix = as_floats(dense, "weights").copy()
     if matrix.ndim != 2 or matrix.shape[0] != matrix.shape[1] or len(matrix) == 0:
         raise ShapeError(f"weights must be a square matrix (K, K); got {matrix.shape}.")

@@ -34,7 +34,7 @@ MAKING = ("__init__", "__post_init__", "__new__")
 WRAPPED = ("__wrapped__", "py_func")  # by functools, jax.jit and numba
 
 
-def fingerprint(function: Any) -> dict[str, str] | str:
+def fingerprint(function: object) -> dict[str, str] | str:
     """Digests of a function's parts, by name; or "unknown" where there is no code to look at."""
     try:
         home = _package(function)
@@ -50,7 +50,7 @@ class _Reader:
         self.home, self.count = home, 0
         self.path: list[int] = []  # objects on the way down, to stop at circles
 
-    def parts(self, function: Any) -> dict[str, str]:
+    def parts(self, function: object) -> dict[str, str]:
         """The parts of a function, each with its digest."""
         function = _unwrapped(function)
         if isinstance(function, functools.partial):
@@ -67,7 +67,7 @@ class _Reader:
         inside = self.parts(call) if isinstance(call, types.FunctionType) else {}
         return {**inside, "self": self.digest(function)} if inside else {}
 
-    def digest(self, value: Any) -> str:
+    def digest(self, value: object) -> str:
         self.count += 1
         if self.count > MOST_PARTS:
             raise OverflowError("too many parts")
@@ -79,7 +79,7 @@ class _Reader:
         finally:
             self.path.pop()
 
-    def _digest(self, value: Any) -> str:
+    def _digest(self, value: object) -> str:
         if isinstance(value, PLAIN):
             return self._joined(type(value).__name__, repr(value))
         if isinstance(value, types.CodeType):
@@ -106,7 +106,7 @@ class _Reader:
             state = _state(value)
         return self._joined("object", self.digest(type(value)), self._of_items("", state))
 
-    def _of_function(self, function: Any) -> str:
+    def _of_function(self, function: object) -> str:
         inside = self.parts(function) if _package(function) == self.home else {}
         return self._joined("function", _name(function), self._of_items("", inside))
 
@@ -213,7 +213,7 @@ def _container(before: list[dis.Instruction]) -> Any:
     return None
 
 
-def _state(value: Any) -> dict[str, Any]:
+def _state(value: object) -> dict[str, Any]:
     """The attributes of an object, without those that its methods change after it was made."""
     try:
         attributes = dict(vars(value))
@@ -225,7 +225,7 @@ def _state(value: Any) -> dict[str, Any]:
 
 
 @functools.cache
-def _changed_by_methods(kind: Any) -> frozenset[str]:
+def _changed_by_methods(kind: type) -> frozenset[str]:
     changed: set[str] = set()
     for base in kind.__mro__:
         for name, method in vars(base).items():
@@ -236,7 +236,7 @@ def _changed_by_methods(kind: Any) -> frozenset[str]:
     return frozenset(changed)
 
 
-def _unwrapped(function: Any) -> Any:
+def _unwrapped(function: object) -> Any:
     for _ in range(32):
         inner = next((getattr(function, a) for a in WRAPPED if hasattr(function, a)), None)
         if inner is None:
@@ -245,7 +245,7 @@ def _unwrapped(function: Any) -> Any:
     return function
 
 
-def _is_function(value: Any) -> bool:
+def _is_function(value: object) -> bool:
     kinds = (types.FunctionType, types.MethodType, types.BuiltinFunctionType, functools.partial)
     return isinstance(value, kinds) or any(hasattr(value, a) for a in WRAPPED)
 
@@ -257,7 +257,7 @@ def _content(cell: types.CellType) -> Any:
         return None
 
 
-def _package(value: Any) -> str:
+def _package(value: object) -> str:
     value = _unwrapped(value)
     if isinstance(value, functools.partial):
         return _package(value.func)
@@ -266,7 +266,7 @@ def _package(value: Any) -> str:
     return str(value.__module__ or "").partition(".")[0]
 
 
-def _name(value: Any) -> str:
+def _name(value: object) -> str:
     kind = type(value)
     module = getattr(value, "__module__", None) or kind.__module__
     name = getattr(value, "__qualname__", None) or getattr(value, "__name__", kind.__qualname__)

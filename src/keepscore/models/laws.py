@@ -64,7 +64,18 @@ class Finding:
 
 @dataclass(frozen=True)
 class LawReport:
-    """All findings for one model; printing it gives a table."""
+    """All findings for one model, made by `ks.check_model`; printing it gives a table.
+
+    Args:
+        model: Its name.
+        findings: One per law: what was measured, the threshold and the verdict.
+
+    Example:
+        >>> import keepscore as ks
+        >>> report = ks.check_model(ks.models.GaussianField(shape=(3, 3)), draws=50, show=False)
+        >>> report.broken, len(report.held), len(report.not_checked)
+        ((), 7, 1)
+    """
 
     model: str
     findings: tuple[Finding, ...]
@@ -133,11 +144,27 @@ def _plain(value: str | float) -> str | float | None:
 
 
 def check_model(model: Model, draws: int = 1000, seed: int = 0, show: bool = True) -> LawReport:
-    """Run every law on `model` and print the table.
+    """Check that simulator, likelihood and score agree, and print a table of laws.
 
-    `report.passed`: no law that was checked is broken. `report.not_checked`: the laws that need a
-    likelihood, or something else that this model does not have.
-    `draws` simulations are made at each of three parameter values inside the space.
+    Args:
+        model: The model.
+        draws: Simulations at each of three parameter values inside the space; 50 or more.
+        seed: Root of all randomness.
+        show: Whether to print the table.
+
+    Returns:
+        The findings. `passed`: no law that was checked is broken. `not_checked`: the laws that need
+        a likelihood, or something else that this model does not have.
+
+    Raises:
+        DtypeError: `model` is no model.
+        DomainError: Too few draws.
+
+    Example:
+        >>> import keepscore as ks
+        >>> report = ks.check_model(ks.models.GaussianField(shape=(3, 3)), draws=50, show=False)
+        >>> report.passed, report.broken, report.not_checked
+        (True, (), ('score = autodiff',))
     """
     require_parts(model, "model", "name", "space", "simulate", "log_prob", "score_kind")
     require_count(draws, "draws", minimum=50)

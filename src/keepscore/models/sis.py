@@ -38,7 +38,7 @@ from keepscore.errors import (
 )
 from keepscore.likelihood import Integers, Likelihood, as_groups
 from keepscore.models.base import ScoreKind, Symmetry, as_pairs, register
-from keepscore.models.graphs import as_weights, distance_weights, plain_weights
+from keepscore.models.graphs import GraphLike, as_weights, distance_weights, plain_weights
 from keepscore.numerics import ctmc, gillespie
 from keepscore.numerics.automorphisms import automorphisms
 from keepscore.space import Parameter, Space
@@ -50,19 +50,34 @@ PAPER_POSITIONS = np.array([*_SQUARE, *((x + 2.0, y + 2.0) for x, y in _SQUARE)]
 
 
 class SIS:
-    """The SIS model; theta = (log lambda, log mu), x (T, K) of 0 and 1.
+    """The SIS epidemic on a known graph: theta = (log lambda, log mu), x (T, K) of 0 and 1.
 
-    positions      (K, m) places of the people; weights are exp(-distance), or
-    weights        (K, K), non-negative: w[k, j] is the weight of j on k (need not be symmetric);
-                   a SciPy sparse matrix will do. See also `edge_weights` and `contact_network`.
-    self_infection eta >= 0. With eta = 0 nobody left infected is for ever: a path that leaves that
-                   state has log_prob -inf, and its score is a NonFiniteError.
-    times          the observation times, increasing, equally spaced or not
-    initial        at times[0]: None (uniform over all 2^K states), the probability of being
-                   infected, independent, one for all or (K,), or a distribution over all (2^K,)
-                   states, where state number s has node k infected if bit k of s is 1
-    space          another space of lambda and mu than the paper's (or its `to_dict`)
-    score          what `simulate_with_score` returns: "exact", or "joint" for any K
+    Args:
+        positions: (K, m), places of the people; weights are then exp(-distance).
+        weights: (K, K), not negative: w[k, j] is the weight of j on k, and need not be symmetric.
+            May be a SciPy sparse matrix. See also `ks.models.edge_weights` and
+            `ks.models.contact_network`.
+        self_infection: eta >= 0. With eta = 0, once nobody is infected nobody ever will be: a path
+            that leaves that state has log_prob -inf, and its score is a NonFiniteError.
+        times: The observation times, increasing, equally spaced or not.
+        initial: At times[0]: None (uniform over all 2^K states), the probability of being infected,
+            independently, one for all or (K,), or a distribution over all (2^K,) states, where
+            state number s has node k infected if bit k of s is 1.
+        space: Another space of lambda and mu than the paper's (or its `to_dict`).
+        score: What `simulate_with_score` returns: "exact", or "joint" for any K.
+
+    Raises:
+        DomainError: Positions and weights both given, or a value out of range.
+        ShapeError: Arrays that do not fit together.
+
+    Example:
+        >>> import numpy as np
+        >>> import keepscore as ks
+        >>> model = ks.models.SIS(weights=np.ones((3, 3)), times=[0, 1, 2])
+        >>> theta = model.space.grid(2)[:1]
+        >>> x = model.simulate(theta, np.random.default_rng(0))
+        >>> x.shape, model.score(theta, x).shape
+        ((1, 3, 3), (1, 2))
     """
 
     name = "sis"
@@ -71,7 +86,7 @@ class SIS:
     def __init__(
         self,
         positions: ArrayLike | None = None,
-        weights: Any = None,
+        weights: GraphLike | None = None,
         self_infection: float = SELF_INFECTION,
         times: ArrayLike = tuple(range(13)),
         initial: ArrayLike | None = None,
@@ -390,7 +405,7 @@ def _states(binary: NDArray[Any]) -> Integers:
     return binary.astype(np.int64) @ (1 << np.arange(binary.shape[-1], dtype=np.int64))
 
 
-def _graph(positions: ArrayLike | None, weights: Any) -> tuple[Floats | None, Floats]:
+def _graph(positions: ArrayLike | None, weights: GraphLike | None) -> tuple[Floats | None, Floats]:
     if weights is None:
         return distance_weights(PAPER_POSITIONS if positions is None else positions)
     if positions is not None:

@@ -1,11 +1,13 @@
-"""Student-t fields:  x = z sqrt((nu - 2)/R),  z ~ N(0, Sigma(l_x, l_y)),  R ~ chi^2_nu.
+"""Student-t fields:  x = z sqrt((nu - 2)/R),  z ~ N(0, Sigma),  R ~ chi^2_nu.
 
 The scaling by nu - 2, not nu, makes Sigma the covariance of x, for every nu > 2. With v = nu - 2,
     log p(x | theta) = log Gamma((nu + S)/2) - log Gamma(nu/2) - S log(pi v)/2 - log det(Sigma)/2
                        - (nu + S)/2 log(1 + q/v),              q = x' Sigma^-1 x,
 so in the terms of `fields` the weight is w = (nu + S)/(v + q), and the slope in nu is
     (psi((nu + S)/2) - psi(nu/2) - S/v - log(1 + q/v) + w q/v)/2.
-theta = (log l_x, log l_y, log(nu - 2)); sigma^2 = 1 and eps = 0 are fixed.
+Sigma = sigma2 rho(distance) + eps^2 I: eps is a standard deviation, sigma2 a variance. By default
+theta = (log l_x, log l_y, log(nu - 2)), and sigma2 is fixed at 1, eps at 0; a space may free or fix
+any of the five.
 """
 
 from __future__ import annotations
@@ -27,8 +29,31 @@ from keepscore.space import Parameter, Space
 class StudentTField(Field):
     """A Student-t field on a regular grid (25 x 25 on [-3, 3]^2 by default) or at locations (S, 2).
 
-    `kernel` is "exponential", "matern32" or "matern52"; a `space` may free or fix any of
-    l_x, l_y, nu, eps and sigma2. x[i, j] is at (s1[i], s2[j]): l_x acts along the first axis.
+    x[i, j] is at (s1[i], s2[j]): l_x acts along the first axis.
+    The covariance is sigma2 rho(distance), plus eps^2 at distance zero: `eps` is the **standard
+    deviation** of the nugget, `sigma2` the **variance** of the smooth part; they are fixed at 0 and 1
+    by default.
+
+    Args:
+        side: Points per side of a square grid.
+        shape: Points along the first and the second axis, instead of `side`.
+        extent: Half the width of the grid, one number or one per axis.
+        kernel: "exponential", "matern32" or "matern52".
+        locations: (S, 2), places anywhere instead of a grid; x is then (S,).
+        space: Another space than the paper's; it may free or fix any of l_x, l_y, nu, eps and
+            sigma2.
+
+    Raises:
+        DomainError: A grid and locations both given, or a value out of range.
+        UnknownNameError: No such kernel.
+
+    Example:
+        >>> import numpy as np
+        >>> import keepscore as ks
+        >>> model = ks.models.StudentTField(shape=(4, 4))
+        >>> x = model.simulate(model.space.grid(2)[:3], np.random.default_rng(0))
+        >>> x.shape, model.space.working_names
+        ((3, 4, 4), ('log l_x', 'log l_y', 'log(nu - 2)'))
     """
 
     name = "student-t-field"

@@ -30,18 +30,18 @@ independent observations then add up, and a group costs one head, whatever its s
 
 from __future__ import annotations
 
-from typing import Any, Protocol, TypeAlias, runtime_checkable
+from typing import Protocol, TypeAlias, cast, runtime_checkable
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, PyTree
 from numpy.typing import NDArray
 
-# A tree of arrays, in whatever containers: JAX has no type for it.
-Tree: TypeAlias = Any
-Weights: TypeAlias = Tree  # a network's trained arrays, None where it has something else
+Tree: TypeAlias = PyTree  # a network, or anything else that JAX takes apart into leaves
+Weights: TypeAlias = PyTree[Array]  # a network's trained arrays, None where it has something else
+Rest: TypeAlias = PyTree  # a network without its weights
 
 X_SCALES = ("entries", "states", "whole", "about zero", "none")
 
@@ -50,45 +50,53 @@ X_SCALES = ("entries", "states", "whole", "about zero", "none")
 class Network(Protocol):
     """See the top of this file."""
 
-    def features(self, x: Any) -> Any: ...
-    def head(self, features: Any, theta: Any) -> Any: ...
+    def features(self, x: Array) -> Array: ...
+    def head(self, features: Array, theta: Array) -> Array: ...
 
 
-def is_weight(leaf: Any) -> bool:
+class DensityNetwork(Network, Protocol):
+    """A network that is a density in x; see the top of this file."""
+
+    def log_density(self, features: Array, theta: Array) -> Array: ...
+
+
+def is_weight(leaf: object) -> bool:
     """Whether a leaf of a network is trained."""
     return isinstance(leaf, jax.Array) and jnp.issubdtype(leaf.dtype, jnp.inexact)
 
 
-def split(network: Any) -> tuple[Any, Any]:
+def split(network: Network) -> tuple[Weights, Rest]:
     """(weights, rest): two trees that `eqx.combine` puts together again."""
     return eqx.partition(network, is_weight)
 
 
-def count_weights(network: Any) -> int:
+def count_weights(network: Tree) -> int:
     """Number of trained parameters."""
     return sum(leaf.size for leaf in jax.tree.leaves(eqx.filter(network, is_weight)))
 
 
-def has_linear_head(network: Any) -> bool:
+def has_linear_head(network: Network) -> bool:
     """Whether the features of a group of observations may be summed before the head."""
     return bool(getattr(_inner(network), "linear_head", False))
 
 
-def has_table(network: Any) -> bool:
+def has_table(network: Network) -> bool:
     """Whether the network computes every pair at once."""
     return hasattr(_inner(network), "table")
 
 
-def has_density(network: Any) -> bool:
+def has_density(network: Network) -> bool:
     """Whether the network is a density in x."""
     return hasattr(_inner(network), "log_density")
 
 
-def _inner(network: Any) -> Any:
+def _inner(network: Network) -> Network:
     return network.network if isinstance(network, Scaled) else network
 
 
-def every_pair(network: Any, features: Any, theta: Any) -> Any:
+def every_pair(
+    network: Network, features: Float[Array, "b f"], theta: Float[Array, "m d"]
+) -> Array:
     """The head on each row of theta (m, d) with each row of features (b, f): (m, b)."""
     if isinstance(network, Scaled):
         return every_pair(network.network, features, network.scaled_theta(theta))
@@ -111,7 +119,7 @@ class Scaled(eqx.Module):
     working theta: its score is taken of the composition, so the factor 1 / theta_sd is in it.
     """
 
-    network: Any
+    network: Network
     x_mean: NDArray[np.float32]
     x_sd: NDArray[np.float32]
     theta_mean: NDArray[np.float32]
@@ -127,7 +135,7 @@ class Scaled(eqx.Module):
         self, features: Float[Array, "b f"], theta: Float[Array, "b d"]
     ) -> Float[Array, " b"]:
         """That of a network that is one (`has_density`)."""
-        return self.network.log_density(features, self.scaled_theta(theta))
+        return cast("DensityNetwork", self.network).log_density(features, self.scaled_theta(theta))
 
     def scaled_theta(self, theta: Float[Array, "b d"]) -> Float[Array, "b d"]:
         return (theta - self.theta_mean) / self.theta_sd

@@ -27,7 +27,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from operator import attrgetter
-from typing import Any
+from typing import Any, TypeGuard
 
 import equinox as eqx
 import jax
@@ -58,6 +58,7 @@ from keepscore.networks.base import (
     X_SCALES,
     Network,
     Scaled,
+    Weights,
     every_pair,
     has_linear_head,
     has_table,
@@ -117,7 +118,7 @@ def names(family: str | None = None) -> tuple[str, ...]:
 
 
 def resolve(
-    network: Any,
+    network: object,
     x_shape: Sequence[int],
     d: int,
     structure: str | None,
@@ -151,18 +152,19 @@ def resolve(
             "network must be 'auto', a size such as '30k', an Equinox module with features(x) and "
             f"head(features, theta), or a function of a key that makes one; got {network!r}."
         )
-    require_network(built, x_shape, d)
-    return built
+    return require_network(built, x_shape, d)
 
 
-def require_network(network: Any, x_shape: Sequence[int], d: int) -> None:
-    """Check the two methods, the shapes they give, and a declared linear head of a user's own."""
+def require_network(network: object, x_shape: Sequence[int], d: int) -> Network:
+    """The network itself, if it has the two methods, they give the right shapes, and what a user's
+    own network declares of itself is true."""
     for method in ("features", "head"):
         if not callable(getattr(network, method, None)):
             raise MissingError(
                 f"A network needs features(x) and head(features, theta); "
                 f"{type(network).__name__} has no {method}."
             )
+    assert isinstance(network, Network)
     b = 3
     x = jax.ShapeDtypeStruct((b, *x_shape), jnp.float32)
     theta = jax.ShapeDtypeStruct((b, d), jnp.float32)
@@ -177,9 +179,10 @@ def require_network(network: Any, x_shape: Sequence[int], d: int) -> None:
         )
     if type(network) not in {family.build for family in FAMILIES.values()}:
         _require_declarations(network, features.shape[1], d)
+    return network
 
 
-def _require_declarations(network: Any, width: int, d: int) -> None:
+def _require_declarations(network: Network, width: int, d: int) -> None:
     """What a user's network says of its head is tried out: likelihoods of groups rely on it."""
     rng, kind = np.random.default_rng(0), type(network).__name__
     one, two = jnp.asarray(rng.standard_normal((2, 8, width)), jnp.float32)
@@ -206,13 +209,13 @@ def _require_declarations(network: Any, width: int, d: int) -> None:
             )
 
 
-def _gap(got: Any, wanted: Any) -> float:
+def _gap(got: jax.Array, wanted: jax.Array) -> float:
     """The largest difference, or 0 if it is rounding."""
     gap = jnp.abs(got - wanted).max()
     return 0.0 if gap <= 1e-3 * (1.0 + jnp.abs(wanted).max()) else float(gap)
 
 
-def standardise(network: Any, x: np.ndarray, low: np.ndarray, high: np.ndarray) -> Scaled:
+def standardise(network: Network, x: np.ndarray, low: np.ndarray, high: np.ndarray) -> Scaled:
     """Scale x as the network's `x_scale` says (see `base`) and theta by its training box."""
     by_shape = {2: "entries", 3: "states"}.get(x.ndim, "whole")
     kind = getattr(network, "x_scale", by_shape)
@@ -236,15 +239,14 @@ def standardise(network: Any, x: np.ndarray, low: np.ndarray, high: np.ndarray) 
     )
 
 
-def describe(network: Any, x_shape: Sequence[int], d: int) -> dict[str, Any]:
+def describe(network: Network, x_shape: Sequence[int], d: int) -> dict[str, Any]:
     """Plain data about a network; `rebuild` makes the same one, with other weights.
 
     What `rebuild` would refuse is refused here.
     """
-    scaled = isinstance(network, Scaled)
-    inner = network.network if scaled else network
+    inner: Any = network.network if isinstance(network, Scaled) else network
     base: dict[str, Any] = {"x_shape": [int(side) for side in x_shape], "d": d}
-    if scaled:
+    if isinstance(network, Scaled):
         # The axes of x that have a scale each.
         base["scaled"] = [int(side) for side in np.shape(network.x_mean)]
     for name, family in FAMILIES.items():
@@ -260,14 +262,14 @@ def describe(network: Any, x_shape: Sequence[int], d: int) -> dict[str, Any]:
     return {**base, "family": "user", "class": f"{kind.__module__}.{kind.__qualname__}"}
 
 
-def computation(network: Any, x_shape: Sequence[int], d: int) -> str:
+def computation(network: Network, x_shape: Sequence[int], d: int) -> str:
     """SHA-256 of what a network computes, as JAX traces it, whatever its weights: another one for
     a class of the same name whose code was changed."""
     x = jax.ShapeDtypeStruct((1, *x_shape), jnp.float32)
     theta = jax.ShapeDtypeStruct((1, d), jnp.float32)
     weights, rest = split(network)
 
-    def whole(w: Any, x: Any, theta: Any) -> Any:
+    def whole(w: Weights, x: jax.Array, theta: jax.Array) -> jax.Array:
         one = eqx.combine(w, rest)
         return one.head(one.features(x), theta)
 
@@ -276,7 +278,9 @@ def computation(network: Any, x_shape: Sequence[int], d: int) -> str:
     return hashlib.sha256(re.sub(r"0x[0-9a-f]+", "", traced).encode()).hexdigest()
 
 
-def rebuild(description: Mapping[str, Any], module: Any = None, weights: int | None = None) -> Any:
+def rebuild(
+    description: Mapping[str, Any], module: object = None, weights: int | None = None
+) -> Network:
     """The network of a description, its arrays as shapes only; `module` for a user's own class.
 
     Nothing is allocated, whatever sizes the description claims. weights: how many numbers are there
@@ -285,7 +289,6 @@ def rebuild(description: Mapping[str, Any], module: Any = None, weights: int | N
     shape, d = description.get("x_shape"), description.get("d")
     if not _is_shape(shape) or type(d) is not int or not 0 < d <= LARGEST_AXIS:
         raise FormatError("The description of the network has no valid x_shape and d.")
-    assert isinstance(shape, list)
     if description.get("family") == "user":
         network = _of_user(description, module, shape, d)
     else:
@@ -302,7 +305,9 @@ def rebuild(description: Mapping[str, Any], module: Any = None, weights: int | N
     return Scaled(network, of_x, of_x, of_theta, of_theta)
 
 
-def _of_user(description: Mapping[str, Any], module: Any, shape: Sequence[int], d: int) -> Any:
+def _of_user(
+    description: Mapping[str, Any], module: object, shape: Sequence[int], d: int
+) -> Network:
     if module is None:
         raise MissingError(
             f"This surrogate has a network of the class {description.get('class')!r:.200}, which "
@@ -337,7 +342,7 @@ def _skeleton(
     return shapes
 
 
-def _is_shape(sides: Any) -> bool:
+def _is_shape(sides: object) -> TypeGuard[list[int]]:
     return (
         isinstance(sides, list)
         and len(sides) <= MOST_AXES

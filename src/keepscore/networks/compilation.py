@@ -1,4 +1,4 @@
-"""What XLA is told when a network is compiled."""
+"""Options for XLA when a network is compiled."""
 
 from __future__ import annotations
 

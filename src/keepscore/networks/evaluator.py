@@ -1,4 +1,4 @@
-"""A trained network made ready for many evaluations: compiled once a size, little to do a call.
+"""A trained network made ready for many evaluations: compiled once per size, little to do per call.
 
     features   x (g, n, *x_shape)              -> groups (members, g, n, f), on the device
     group_features  the same, summed over n where the head is linear: (members, g, 1, f)
@@ -21,36 +21,42 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cache, partial, wraps
-from typing import Any
+from typing import Any, TypeAlias, TypeVar
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jaxtyping import Array, Float, Int, Shaped
 from numpy.typing import NDArray
 
 from keepscore.checks import Floats
 from keepscore.likelihood import Traced
-from keepscore.networks.base import every_pair, has_linear_head, has_table, is_weight
+from keepscore.networks.base import Network, every_pair, has_linear_head, has_table, is_weight
 from keepscore.networks.compilation import compiler_options
 
 X_ROWS = 256  # rows of x embedded at a time
 HEAD_ROWS = 8192  # pairs of x and theta through the head at a time
 TABLE_ROWS, TABLE_ENTRIES = 1024, 1 << 17  # the same for a table: theta, and pairs
-Arrays = tuple[Any, ...]
+# (weights, constants) of a network, in the order in which JAX flattens it.
+Arrays: TypeAlias = tuple[tuple[Array, ...], tuple[Array, ...]]
+Features: TypeAlias = Float[Array, "members g n f"]
+T = TypeVar("T")
 
 
 class Structure:
     """A network without its arrays. Compared by identity: `cache` keeps one for each kind."""
 
-    def __init__(self, treedef: Any, others: tuple[Any, ...], members: int) -> None:
+    def __init__(
+        self, treedef: jax.tree_util.PyTreeDef, others: tuple[tuple[str, object], ...], members: int
+    ) -> None:
         self.treedef, self.others, self.members = treedef, others, members
 
-    def each_member(self, arrays: Arrays, function: Callable[..., Any], *features: Any) -> Any:
+    def each_member(self, arrays: Arrays, function: Callable[..., T], *features: Array) -> T:
         """function(one network, its part of each of `features`), on a leading axis of members."""
         weights, constants = arrays
 
-        def one_member(w: Arrays, *own: Any) -> Any:
+        def one_member(w: tuple[Array, ...], *own: Array) -> T:
             leaves, pools = [], {"weight": iter(w), "constant": iter(constants)}
             for kind, leaf in self.others:
                 leaves.append(next(pools[kind]) if kind in pools else leaf)
@@ -64,7 +70,7 @@ class Structure:
 _structure = cache(Structure)
 
 
-def take_apart(network: Any, members: int) -> tuple[Structure, Arrays]:
+def take_apart(network: Network, members: int) -> tuple[Structure, Arrays]:
     """(structure, (weights, constants)) of a network; the arrays are on the device."""
     leaves, treedef = jax.tree.flatten(network)
     kinds = [
@@ -73,10 +79,11 @@ def take_apart(network: Any, members: int) -> tuple[Structure, Arrays]:
     ]
     zipped = list(zip(kinds, leaves, strict=True))
     others = tuple((kind, leaf if kind == "other" else None) for kind, leaf in zipped)
-    arrays = tuple(
-        tuple(jax.device_put(leaf) for kind, leaf in zipped if kind == wanted)
-        for wanted in ("weight", "constant")
-    )
+
+    def placed(wanted: str) -> tuple[Array, ...]:
+        return tuple(jax.device_put(leaf) for kind, leaf in zipped if kind == wanted)
+
+    arrays = placed("weight"), placed("constant")
     try:
         return _structure(treedef, others, members), arrays
     except TypeError:  # something in the network has no hash: a structure of its own
@@ -86,18 +93,18 @@ def take_apart(network: Any, members: int) -> tuple[Structure, Arrays]:
 class Evaluator:
     """A network with its arrays in place; see the top of this file."""
 
-    def __init__(self, network: Any, members: int) -> None:
+    def __init__(self, network: Network, members: int) -> None:
         self.structure, self.arrays = take_apart(network, members)
         self.members, self.linear = members, has_linear_head(network)
         self.most = (TABLE_ROWS, TABLE_ENTRIES) if has_table(network) else (HEAD_ROWS, HEAD_ROWS)
 
-    def features(self, x: NDArray[Any]) -> Any:
+    def features(self, x: NDArray[Any]) -> Features:
         """Features of x (g, n, *x_shape): (members, g, n, f)."""
         if _in_one_piece(x):
             return _features(self.structure, self.arrays, _compact(x))
         return _placed(self._embed(x))
 
-    def group_features(self, x: NDArray[Any]) -> Any:
+    def group_features(self, x: NDArray[Any]) -> Features:
         """Features that give a group's log-likelihood when logits are summed over n: those of its
         observations, or, for a head linear in them, their sum."""
         if not self.linear:
@@ -117,7 +124,7 @@ class Evaluator:
         whole = parts[0] if len(parts) == 1 else np.concatenate(parts, axis=1)
         return whole.reshape(self.members, g, n, -1)
 
-    def pairs(self, groups: Any, theta: Floats, group: NDArray[Any]) -> NDArray[np.float32]:
+    def pairs(self, groups: Features, theta: Floats, group: NDArray[Any]) -> NDArray[np.float32]:
         """Each member's log-ratios of the observations of group[i] at theta[i]: (members, p, n)."""
         n = groups.shape[2]
         out = np.empty((self.members, len(theta), n), np.float32)
@@ -127,7 +134,7 @@ class Evaluator:
         return out
 
     def scores(
-        self, groups: Any, theta: Floats, group: NDArray[Any]
+        self, groups: Features, theta: Floats, group: NDArray[Any]
     ) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
         """The same log-ratios and their gradients in theta, means over members."""
         n = groups.shape[2]
@@ -139,7 +146,7 @@ class Evaluator:
             value[part], score[part] = v, s
         return value, score
 
-    def surface(self, groups: Any, theta: Floats) -> Floats:
+    def surface(self, groups: Features, theta: Floats) -> Floats:
         """Every group at every theta: (g, m)."""
         g, n = groups.shape[1:3]
         out = np.empty((g, len(theta)))
@@ -158,7 +165,7 @@ class Evaluator:
                 out[of_group, of_theta] = kept.astype(np.float64).sum(axis=2).T
         return out
 
-    def traced(self, groups: Any) -> Traced:
+    def traced(self, groups: Features) -> Traced:
         """The log-likelihood of one group at one theta (d,), as a scalar in JAX, for samplers."""
         return Traced(GroupLogLikelihood(self.structure), (self.arrays, groups))
 
@@ -170,10 +177,12 @@ class GroupLogLikelihood:
 
     structure: Structure
 
-    def __call__(self, data: tuple[Arrays, Any], theta: Any, group: Any) -> Any:
+    def __call__(
+        self, data: tuple[Arrays, Features], theta: Array, group: Array
+    ) -> Float[Array, ""]:
         arrays, groups = data
 
-        def one_member(one: Any, f: Any) -> Any:
+        def one_member(one: Network, f: Float[Array, "g n f"]) -> Any:
             return _at_one_theta(one, jnp.asarray(theta, jnp.float32), f).sum()
 
         return self.structure.each_member(arrays, one_member, groups[:, group]).mean()
@@ -194,20 +203,22 @@ def _compiled(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 @jax.jit
-def _placed(array: Any) -> Any:
+def _placed(array: Features) -> Features:
     """The array on the device: for a small one in a quarter of `device_put`'s time."""
     return array
 
 
 @partial(jax.jit, static_argnums=0)
-def _features(structure: Structure, arrays: Arrays, x: Any) -> Any:
+def _features(structure: Structure, arrays: Arrays, x: Shaped[Array, "g n ..."]) -> Features:
     flat = x.reshape(-1, *x.shape[2:]).astype(jnp.float32)
     found = structure.each_member(arrays, lambda one: one.features(flat))
     return found.reshape(found.shape[0], *x.shape[:2], -1)
 
 
 @partial(jax.jit, static_argnums=0)
-def _summed_features(structure: Structure, arrays: Arrays, x: Any) -> Any:
+def _summed_features(
+    structure: Structure, arrays: Arrays, x: Shaped[Array, "g n ..."]
+) -> Float[Array, "members g 1 f"]:
     """Features summed over n two by two: rounded log2(n) times instead of n."""
     found = _features(structure, arrays, x)
     while found.shape[2] > 1:
@@ -218,8 +229,14 @@ def _summed_features(structure: Structure, arrays: Arrays, x: Any) -> Any:
 
 
 @_compiled
-def _pairs(structure: Structure, arrays: Arrays, groups: Any, theta: Any, group: Any) -> Any:
-    def one_member(one: Any, f: Any) -> Any:
+def _pairs(
+    structure: Structure,
+    arrays: Arrays,
+    groups: Features,
+    theta: Float[Array, "p d"],
+    group: Int[Array, " p"],
+) -> Float[Array, "members p n"]:
+    def one_member(one: Network, f: Float[Array, "g n f"]) -> Any:
         if has_table(one):  # one pass for theta, whatever n
             return jax.vmap(partial(_at_one_theta, one))(theta, f[group])
         return _head(one, f[group], theta[:, None])
@@ -228,10 +245,16 @@ def _pairs(structure: Structure, arrays: Arrays, groups: Any, theta: Any, group:
 
 
 @_compiled
-def _scores(structure: Structure, arrays: Arrays, groups: Any, theta: Any, group: Any) -> Any:
+def _scores(
+    structure: Structure,
+    arrays: Arrays,
+    groups: Features,
+    theta: Float[Array, "p d"],
+    group: Int[Array, " p"],
+) -> tuple[Float[Array, "p n"], Float[Array, "p n d"]]:
     """Gradients observation by observation: sums over n are left to float64."""
 
-    def one_member(one: Any, f: Any) -> Any:
+    def one_member(one: Network, f: Float[Array, "g n f"]) -> Any:
         if has_table(one):
             at = partial(_at_one_theta, one)
             return jax.vmap(at)(theta, f[group]), jax.vmap(jax.jacfwd(at))(theta, f[group])
@@ -243,14 +266,18 @@ def _scores(structure: Structure, arrays: Arrays, groups: Any, theta: Any, group
     return value.mean(axis=0), score.mean(axis=0)
 
 
-def _at_one_theta(one: Any, theta: Any, features: Any) -> Any:
+def _at_one_theta(
+    one: Network, theta: Float[Array, " d"], features: Float[Array, "n f"]
+) -> Float[Array, " n"]:
     """theta (d,) with features (n, f): (n,)."""
     return every_pair(one, features, theta[None])[0]
 
 
 @_compiled
-def _surface(structure: Structure, arrays: Arrays, groups: Any, theta: Any) -> Any:
-    def one_member(one: Any, f: Any) -> Any:
+def _surface(
+    structure: Structure, arrays: Arrays, groups: Features, theta: Float[Array, "m d"]
+) -> Float[Array, "m g n"]:
+    def one_member(one: Network, f: Float[Array, "g n f"]) -> Any:
         g, n, width = f.shape
         return every_pair(one, f.reshape(g * n, width), theta).reshape(len(theta), g, n)
 
@@ -268,7 +295,9 @@ def _compact(x: NDArray[Any]) -> NDArray[Any]:
     return x if x.dtype.itemsize <= 4 else x.astype(np.float32)
 
 
-def _head(one: Any, f: Any, theta: Any) -> Any:
+def _head(
+    one: Network, f: Float[Array, "*rows f"], theta: Float[Array, "*others d"]
+) -> Float[Array, "*all"]:
     """The head on features (..., f) and theta (..., d) with leading axes that broadcast."""
     lead = jnp.broadcast_shapes(f.shape[:-1], theta.shape[:-1])
     f = jnp.broadcast_to(f, (*lead, f.shape[-1])).reshape(-1, f.shape[-1])
@@ -297,7 +326,9 @@ def pad(array: NDArray[Any], size: int) -> NDArray[Any]:
     return array if short == 0 else np.concatenate([array, np.repeat(array[-1:], short, axis=0)])
 
 
-def _rows(theta: Floats, group: NDArray[Any], part: slice, size: int) -> tuple[Any, Any]:
+def _rows(
+    theta: Floats, group: NDArray[Any], part: slice, size: int
+) -> tuple[NDArray[np.float32], NDArray[np.int32]]:
     return (
         pad(np.asarray(theta[part], np.float32), size),
         pad(np.asarray(group[part], np.int32), size),

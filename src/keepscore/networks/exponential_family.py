@@ -19,6 +19,7 @@ in the features, so a group's features add up.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import ClassVar
 
 import equinox as eqx
 import jax
@@ -26,7 +27,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from keepscore.networks.layers import Linear, Source, computed, silu
+from keepscore.networks.layers import Linear, Source, computed, linear_layers, silu
 
 # Parameters come standardised by their box: uniform on (-sqrt 3, sqrt 3) in each coordinate.
 HALF_WIDTH = 3**0.5
@@ -38,7 +39,7 @@ class Layers(eqx.Module):
     layers: tuple[Linear, ...]
 
     def __init__(self, widths: Sequence[int], rng: Source) -> None:
-        self.layers = tuple(Linear(widths[i], widths[i + 1], rng) for i in range(len(widths) - 1))
+        self.layers = linear_layers(widths, rng)
 
     def __call__(self, z: Float[Array, "*n inputs"]) -> Float[Array, "*n outputs"]:
         for layer in self.layers[:-1]:
@@ -84,6 +85,22 @@ class ExponentialFamily(eqx.Module):
             "natural": self.natural.hidden(),
             "nodes": self.nodes.shape[0],
         }
+
+
+class ExponentialFamilyNetwork(eqx.Module):
+    """A network whose features are those of a family; subclasses say what its statistics are."""
+
+    family: eqx.AbstractVar[ExponentialFamily]
+
+    linear_head: ClassVar = True
+
+    def head(self, features: Float[Array, "b f"], theta: Float[Array, "b d"]) -> Float[Array, " b"]:
+        return self.family.head(features, theta)
+
+    def table(
+        self, features: Float[Array, "b f"], theta: Float[Array, "m d"]
+    ) -> Float[Array, "m b"]:
+        return self.family.table(features, theta)
 
 
 def starting_nodes(m: int, d: int, rng: Source) -> tuple[Float[Array, "m d"], Float[Array, " m"]]:

@@ -33,7 +33,8 @@ from jaxtyping import Array, Float
 from numpy.typing import ArrayLike, NDArray
 
 from keepscore.errors import DomainError, MissingError, ShapeError, unknown_name
-from keepscore.networks.exponential_family import ExponentialFamily
+from keepscore.models.base import Model
+from keepscore.networks.exponential_family import ExponentialFamily, ExponentialFamilyNetwork
 from keepscore.networks.layers import Source
 from keepscore.networks.safetensors_io import hollow
 
@@ -45,7 +46,7 @@ SIZES: dict[str, dict[str, Any]] = {
 }
 
 
-class GraphNetwork(eqx.Module):
+class GraphNetwork(ExponentialFamilyNetwork):
     """h(x, theta) for x (T, K) of 0 and 1, people on a graph; see the top of this file.
 
     `exposure` is the matrix of weights over its largest row sum, a constant: e is then in [0, 1].
@@ -57,7 +58,6 @@ class GraphNetwork(eqx.Module):
 
     constants: ClassVar = ("exposure",)  # not trained, but saved with the weights
     x_scale: ClassVar = "none"  # states are 0 and 1 and stay so
-    linear_head: ClassVar = True
 
     def __init__(
         self,
@@ -88,14 +88,6 @@ class GraphNetwork(eqx.Module):
         # A sum of so many terms varies by about the root of their number.
         return self.family.features(counts / np.sqrt((steps - 1) * nodes))
 
-    def head(self, features: Float[Array, "b f"], theta: Float[Array, "b d"]) -> Float[Array, " b"]:
-        return self.family.head(features, theta)
-
-    def table(
-        self, features: Float[Array, "b f"], theta: Float[Array, "m d"]
-    ) -> Float[Array, "m b"]:
-        return self.family.table(features, theta)
-
     def settings(self) -> dict[str, Any]:
         """Layer widths: with x_shape, d and the constant, all that the network is."""
         widths = {k: v for k, v in self.family.settings().items() if k != "statistics"}
@@ -120,7 +112,7 @@ class GraphNetworkMaker:
         return GraphNetwork(self.x_shape, self.d, rng, **widths, weights=self.weights)
 
 
-def graph_network(model: Any, size: str = "10k") -> GraphNetworkMaker:
+def graph_network(model: Model, size: str = "10k") -> GraphNetworkMaker:
     """What to pass as `network` to `ks.train`, for a model of people on a graph such as SIS.
 
     The model has `weights` (K, K), x_shape (T, K) and a space; size is one of `SIZES`.
@@ -136,7 +128,9 @@ def graph_network(model: Any, size: str = "10k") -> GraphNetworkMaker:
     return GraphNetworkMaker(np.asarray(weights), size, tuple(model.x_shape), model.space.d)
 
 
-def soft_counts(x: Float[Array, "b T K"], exposure: Any, levels: int) -> Float[Array, "b m m"]:
+def soft_counts(
+    x: Float[Array, "b T K"], exposure: Float[Array | np.ndarray, "K K"], levels: int
+) -> Float[Array, "b m m"]:
     """S(x): rows are (state, exposure) before, columns the same after; m = 2 levels."""
     b = x.shape[0]
     place = jnp.sqrt(jnp.clip(x @ exposure.T, 0.0, 1.0)) * (levels - 1)

@@ -18,8 +18,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from keepscore.errors import ShapeError
-from keepscore.networks.layers import ConvPool, Head, Source, as_matrix_product
-from keepscore.networks.sequence import hidden_widths
+from keepscore.networks.layers import ConvPool, Head, Source, as_matrix_product, hidden_widths
 
 SIZES: dict[str, dict[str, tuple[int, ...]]] = {
     "30k": {"channels": (40, 40, 32), "hidden": (48, 32)},

@@ -72,6 +72,11 @@ class Linear(eqx.Module):
         return z @ self.weight + self.bias
 
 
+def linear_layers(widths: Sequence[int], rng: Source) -> tuple[Linear, ...]:
+    """Layers from each width to the next."""
+    return tuple(Linear(widths[i], widths[i + 1], rng) for i in range(len(widths) - 1))
+
+
 class Join(eqx.Module):
     """A linear layer of (features, theta) side by side, in its two summands.
 
@@ -188,3 +193,8 @@ class ConvPool(eqx.Module):
         y = jax.nn.relu(y + self.bias)
         window = (2, 1, 2, 1)
         return jax.lax.reduce_window(y, 0.0, jax.lax.add, window, window, "VALID") / 4
+
+
+def hidden_widths(head: Head) -> list[int]:
+    """Widths of a head's hidden layers."""
+    return [head.join.bias.shape[-1], *(layer.bias.shape[-1] for layer in head.layers[:-1])]

@@ -15,12 +15,15 @@ import math
 from collections.abc import Sequence
 from typing import Any, ClassVar
 
-import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from keepscore.errors import ShapeError
-from keepscore.networks.exponential_family import ExponentialFamily, Layers
+from keepscore.networks.exponential_family import (
+    ExponentialFamily,
+    ExponentialFamilyNetwork,
+    Layers,
+)
 from keepscore.networks.layers import Source
 
 _NATURAL = {"statistics": 32, "natural": (32, 32), "nodes": 64}
@@ -31,14 +34,13 @@ SIZES: dict[str, dict[str, Any]] = {
 }
 
 
-class MarkovNetwork(eqx.Module):
+class MarkovNetwork(ExponentialFamilyNetwork):
     """h(x, theta) for x of shape (T, ...): T at least 2 states of any one shape."""
 
     transition: Layers
     start: Layers
     family: ExponentialFamily
 
-    linear_head: ClassVar = True
     x_scale: ClassVar = "states"
 
     def __init__(
@@ -72,14 +74,6 @@ class MarkovNetwork(eqx.Module):
 
     def features(self, x: Float[Array, "b T ..."]) -> Float[Array, "b f"]:
         return self.family.features(self.statistics(x))
-
-    def head(self, features: Float[Array, "b f"], theta: Float[Array, "b d"]) -> Float[Array, " b"]:
-        return self.family.head(features, theta)
-
-    def table(
-        self, features: Float[Array, "b f"], theta: Float[Array, "m d"]
-    ) -> Float[Array, "m b"]:
-        return self.family.table(features, theta)
 
     def settings(self) -> dict[str, Any]:
         """Layer widths: with x_shape and d, all that is needed to build the same network."""

@@ -13,8 +13,7 @@ from typing import Any
 import equinox as eqx
 from jaxtyping import Array, Float
 
-from keepscore.networks.layers import Head, Linear, Source, silu
-from keepscore.networks.sequence import hidden_widths
+from keepscore.networks.layers import Head, Linear, Source, hidden_widths, linear_layers, silu
 
 SIZES: dict[str, dict[str, tuple[int, ...]]] = {
     "1k": {"embedding": (16, 16), "hidden": (16, 16)},
@@ -40,7 +39,7 @@ class MLP(eqx.Module):
         hidden: Sequence[int],
     ) -> None:
         widths = [math.prod(x_shape), *embedding]
-        self.embedding = tuple(Linear(widths[i], widths[i + 1], rng) for i in range(len(embedding)))
+        self.embedding = linear_layers(widths, rng)
         self.joint = Head(widths[-1], d, hidden, rng)
 
     def features(self, x: Float[Array, "b ..."]) -> Float[Array, "b f"]:

@@ -14,11 +14,16 @@ after the convolutions. Many channels: `winograd.py`.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TypeAlias
 
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
+
+# Q, y, the kernel and z, for the backward pass.
+Kept: TypeAlias = tuple[
+    Float[Array, "n 16"], Float[Array, "n four_o"], Float[Array, "3 3 1 o"], Float[Array, "H b W 1"]
+]
 
 
 def windows(z: Float[Array, "H b W 1"]) -> Float[Array, "h b w 16"]:
@@ -50,7 +55,9 @@ def pooled_windows(
     return _windows_forward(z, weight, bias)[0]
 
 
-def _windows_forward(z: Any, weight: Any, bias: Any) -> Any:
+def _windows_forward(
+    z: Float[Array, "H b W 1"], weight: Float[Array, "3 3 1 o"], bias: Float[Array, " o"]
+) -> tuple[Float[Array, "h b w o"], Kept]:
     h, b, w = z.shape[0] // 2 - 1, z.shape[1], z.shape[2] // 2 - 1
     rows = windows(z).reshape(h * b * w, 16)
     y = rows @ in_windows(weight) + jnp.tile(bias, 4)
@@ -58,7 +65,7 @@ def _windows_forward(z: Any, weight: Any, bias: Any) -> Any:
     return out, (rows, y, weight, z)
 
 
-def _windows_backward(kept: Any, d_out: Any) -> Any:
+def _windows_backward(kept: Kept, d_out: Float[Array, "h b w o"]) -> tuple[Array, Array, Array]:
     rows, y, weight, z = kept
     o = d_out.shape[-1]
     dy = jnp.where(y.reshape(-1, 4, o) > 0, d_out.reshape(-1, 1, o) / 4, 0).reshape(-1, 4 * o)

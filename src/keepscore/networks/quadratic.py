@@ -28,7 +28,11 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from keepscore.errors import ShapeError
-from keepscore.networks.exponential_family import ExponentialFamily, Layers
+from keepscore.networks.exponential_family import (
+    ExponentialFamily,
+    ExponentialFamilyNetwork,
+    Layers,
+)
 from keepscore.networks.layers import Source, computed
 
 _NATURAL = {"statistics": 32, "natural": (32, 32), "nodes": 256}
@@ -86,7 +90,7 @@ class Bands(eqx.Module):
         return jnp.log(flat @ weights.T + floor)
 
 
-class QuadraticNetwork(eqx.Module):
+class QuadraticNetwork(ExponentialFamilyNetwork):
     """h(x, theta) for x of shape (H, W); the same for x, -x and the mirror images of x."""
 
     first: Cosines
@@ -95,7 +99,6 @@ class QuadraticNetwork(eqx.Module):
     embedding: Layers
     family: ExponentialFamily
 
-    linear_head: ClassVar = True
     x_scale: ClassVar = "about zero"  # a sample's mean taken off would undo what the sign says
 
     def __init__(
@@ -125,14 +128,6 @@ class QuadraticNetwork(eqx.Module):
 
     def features(self, x: Float[Array, "b H W"]) -> Float[Array, "b f"]:
         return self.family.features(self.embedding(self.log_powers(x)))
-
-    def head(self, features: Float[Array, "b f"], theta: Float[Array, "b d"]) -> Float[Array, " b"]:
-        return self.family.head(features, theta)
-
-    def table(
-        self, features: Float[Array, "b f"], theta: Float[Array, "m d"]
-    ) -> Float[Array, "m b"]:
-        return self.family.table(features, theta)
 
     def settings(self) -> dict[str, Any]:
         """Layer widths: with x_shape and d, all that is needed to build the same network."""

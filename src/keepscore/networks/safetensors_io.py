@@ -20,7 +20,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import safetensors.numpy
-from numpy.typing import NDArray
+from jaxtyping import PyTree
+from numpy.typing import DTypeLike, NDArray
 
 from keepscore.errors import FormatError, StorageError, TooLargeError
 from keepscore.files import open_regular, write_atomically
@@ -29,7 +30,7 @@ LARGEST_HEADER = 8 << 20
 Tensors = dict[str, NDArray[Any]]
 
 
-def to_tensors(tree: Any, prefix: str = "") -> Tensors:
+def to_tensors(tree: PyTree, prefix: str = "") -> Tensors:
     """Arrays of a tree by name, on the host."""
     leaves, _ = jax.tree_util.tree_flatten_with_path(eqx.filter(tree, _is_array))
     return {
@@ -38,7 +39,7 @@ def to_tensors(tree: Any, prefix: str = "") -> Tensors:
     }
 
 
-def from_tensors(like: Any, tensors: Mapping[str, NDArray[Any]], prefix: str = "") -> Any:
+def from_tensors(like: PyTree, tensors: Mapping[str, NDArray[Any]], prefix: str = "") -> PyTree:
     """A tree shaped as `like`, filled; NumPy leaves stay NumPy, all others become JAX arrays."""
     arrays, others = eqx.partition(like, _is_array)
     leaves, structure = jax.tree_util.tree_flatten_with_path(arrays)
@@ -79,13 +80,13 @@ def digest_of(tensors: Mapping[str, NDArray[Any]]) -> str:
     return digest.hexdigest()
 
 
-def size_of(tree: Any) -> int:
+def size_of(tree: PyTree) -> int:
     """Bytes of all arrays of a tree."""
     leaves = jax.tree.leaves(eqx.filter(tree, _is_array))
     return sum(math.prod(leaf.shape) * leaf.dtype.itemsize for leaf in leaves)
 
 
-def hollow(shape: Sequence[int], dtype: Any) -> NDArray[Any]:
+def hollow(shape: Sequence[int], dtype: DTypeLike) -> NDArray[Any]:
     """A NumPy array of this shape that takes no memory: what a file is to fill in."""
     return np.broadcast_to(np.zeros((), dtype), tuple(shape))
 
@@ -96,7 +97,7 @@ def stored_bytes(path: Path) -> int:
         return _size(file, path)[1]
 
 
-def read_tensors(path: Path, size: int, checksum: Any) -> Tensors:
+def read_tensors(path: Path, size: int, checksum: object) -> Tensors:
     """All arrays of a file, which must be of `size` bytes together, and the file of this SHA-256.
 
     Or a typed error that names it; before the size is known to be right, nothing is allocated.
@@ -137,5 +138,5 @@ def _size(file: BinaryIO, path: Path) -> tuple[int, int]:
     return header, size - 8 - header
 
 
-def _is_array(leaf: Any) -> bool:
+def _is_array(leaf: object) -> bool:
     return isinstance(leaf, (jax.Array, np.ndarray, np.generic, jax.ShapeDtypeStruct))

@@ -16,7 +16,15 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from keepscore.errors import ShapeError
-from keepscore.networks.layers import Conv1d, Head, Linear, Source, silu
+from keepscore.networks.layers import (
+    Conv1d,
+    Head,
+    Linear,
+    Source,
+    hidden_widths,
+    linear_layers,
+    silu,
+)
 
 WIDTH = 5
 SIZES: dict[str, dict[str, tuple[int, ...]]] = {
@@ -53,7 +61,7 @@ class SequenceNetwork(eqx.Module):
                 "Use network='mlp-30k', or your own module."
             )
         widths = [x_shape[1], *embedding]
-        self.embedding = tuple(Linear(widths[i], widths[i + 1], rng) for i in range(len(embedding)))
+        self.embedding = linear_layers(widths, rng)
         widths = [widths[-1], *channels]
         self.convolutions = tuple(
             Conv1d(widths[i], widths[i + 1], WIDTH, rng) for i in range(len(channels))
@@ -78,8 +86,3 @@ class SequenceNetwork(eqx.Module):
             "channels": [layer.bias.shape[-1] for layer in self.convolutions],
             "hidden": hidden_widths(self.joint),
         }
-
-
-def hidden_widths(head: Head) -> list[int]:
-    """Widths of a head's hidden layers."""
-    return [head.join.bias.shape[-1], *(layer.bias.shape[-1] for layer in head.layers[:-1])]

@@ -1,7 +1,7 @@
 """ConvPool of many channels on a CPU, by Winograd's minimal filtering F(2 x 2, 3 x 3).
 
 A pooled place sees a 4 x 4 window d of its input and averages 2 x 2 outputs y of the 3 x 3 kernel
-g. Winograd (1980) makes these four with 16 multiplications a pair of channels instead of 36:
+g. Winograd (1980) makes these four with 16 multiplications per pair of channels, not 36:
 
     y = A^T [ (G g G^T) * (B^T d B) ] A,   out = mean of max(y + b, 0)
 
@@ -23,7 +23,7 @@ the convolutions.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TypeAlias
 
 import jax
 import jax.numpy as jnp
@@ -32,24 +32,26 @@ from jaxtyping import Array, Float
 
 G = np.array([[1, 0, 0], [0.5, 0.5, 0.5], [0.5, -0.5, 0.5], [0, 0, 1]], np.float32)
 KERNEL = np.kron(G, G)  # g -> G g G^T, both flattened
+# V, U and y, for the backward pass.
+Kept: TypeAlias = tuple[Float[Array, "16 n c"], Float[Array, "16 c o"], list[Float[Array, "n o"]]]
 
 
-def _window(a: Any, b: Any, c: Any, d: Any) -> tuple[Any, ...]:
+def _window(a: Array, b: Array, c: Array, d: Array) -> tuple[Array, ...]:
     """B^T."""
     return a - c, b + c, c - b, b - d
 
 
-def _window_back(p: Any, q: Any, r: Any, s: Any) -> tuple[Any, ...]:
+def _window_back(p: Array, q: Array, r: Array, s: Array) -> tuple[Array, ...]:
     """B."""
     return p, q - r + s, q + r - p, -s
 
 
-def _outputs(p: Any, q: Any, r: Any, s: Any) -> tuple[Any, ...]:
+def _outputs(p: Array, q: Array, r: Array, s: Array) -> tuple[Array, ...]:
     """A^T."""
     return p + q + r, q - r - s
 
 
-def _outputs_back(a: Any, b: Any) -> tuple[Any, ...]:
+def _outputs_back(a: Array, b: Array) -> tuple[Array, ...]:
     """A."""
     return a, a + b, a - b, -b
 
@@ -62,17 +64,19 @@ def pooled_channels(
     return _forward(z, weight, bias)[0]
 
 
-def _forward(z: Any, weight: Any, bias: Any) -> Any:
+def _forward(
+    z: Float[Array, "H b W c"], weight: Float[Array, "3 3 c o"], bias: Float[Array, " o"]
+) -> tuple[Float[Array, "h b w o"], Kept]:
     h, w, (c, o) = z.shape[0] // 2 - 1, z.shape[2] // 2 - 1, weight.shape[2:]
     v = _of_windows(z).reshape(16, -1, c)
-    u = (KERNEL @ weight.reshape(9, c * o)).reshape(16, c, o)
+    u = jnp.matmul(KERNEL, weight.reshape(9, c * o)).reshape(16, c, o)
     m = jnp.matmul(v, u).reshape(4, 4, -1, o)
     y = [entry + bias for row in _outputs(*m) for entry in _outputs(*row)]
     out = (jax.nn.relu(y[0]) + jax.nn.relu(y[1]) + jax.nn.relu(y[2]) + jax.nn.relu(y[3])) / 4
     return out.reshape(h, -1, w, o), (v, u, y)
 
 
-def _backward(kept: Any, d_out: Any) -> Any:
+def _backward(kept: Kept, d_out: Float[Array, "h b w o"]) -> tuple[Array, Array, Array]:
     v, u, y = kept
     h, b, w, o = d_out.shape
     c = v.shape[2]
@@ -81,7 +85,7 @@ def _backward(kept: Any, d_out: Any) -> Any:
     dm = jnp.stack(_outputs_back(*rows)).reshape(16, -1, o)
     du = jnp.einsum("knc,kno->kco", v, dm)
     dv = jnp.einsum("kno,kco->knc", dm, u)
-    d_weight = (KERNEL.T @ du.reshape(16, c * o)).reshape(3, 3, c, o)
+    d_weight = jnp.matmul(KERNEL.T, du.reshape(16, c * o)).reshape(3, 3, c, o)
     dz = _to_windows(dv.reshape(4, 4, h, b, w, c))
     return dz, d_weight, dy[0].sum(0) + dy[1].sum(0) + dy[2].sum(0) + dy[3].sum(0)
 

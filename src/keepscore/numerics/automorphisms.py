@@ -10,19 +10,22 @@ returned is always correct, and complete unless a limit was met.
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Iterator
+from typing import TypeAlias
 
 import numpy as np
 from jaxtyping import Float64, Int64
 
 RELATIVE = 1e-10
 MOST_BRANCHES = 50_000
+Labels: TypeAlias = Int64[np.ndarray, "nodes nodes"]
+Nodes: TypeAlias = Int64[np.ndarray, " nodes"]  # one number per node: its colour, place or image
 
 
 def automorphisms(
     weights: Float64[np.ndarray, "nodes nodes"], limit: int = 64
 ) -> Int64[np.ndarray, "found nodes"]:
-    """Up to `limit` automorphisms, one a row, the identity first. The diagonal is part of it."""
+    """Up to `limit` automorphisms, one per row, the identity first. The diagonal counts too."""
     label = _labels(weights)
     colour = _colours(label)
     order = _search_order(label, colour)
@@ -35,7 +38,7 @@ def automorphisms(
     return np.stack(found)
 
 
-def _labels(weights: Any) -> Any:
+def _labels(weights: Float64[np.ndarray, "nodes nodes"]) -> Labels:
     """Equal weights, equal integers."""
     values, inverse = np.unique(weights, return_inverse=True)
     scale = max(abs(values[0]), abs(values[-1]))
@@ -43,7 +46,7 @@ def _labels(weights: Any) -> Any:
     return np.cumsum(jumps)[inverse].reshape(weights.shape).astype(np.int64)
 
 
-def _colours(label: Any) -> Any:
+def _colours(label: Labels) -> Nodes:
     """The coarsest colouring in which equal colours see the same weights to equal colours."""
     count = label.max() + 1
     colour = np.unique(np.diag(label), return_inverse=True)[1]
@@ -56,7 +59,7 @@ def _colours(label: Any) -> Any:
         colour = finer
 
 
-def _search_order(label: Any, colour: Any) -> Any:
+def _search_order(label: Labels, colour: Nodes) -> Nodes:
     """Rare colours first; among them the node whose weights to those before it vary most, for it
     is the most constrained."""
     size = np.bincount(colour)[colour]
@@ -72,7 +75,7 @@ def _search_order(label: Any, colour: Any) -> Any:
     return np.array(order)
 
 
-def _search(label: Any, colour: Any, order: Any) -> Any:
+def _search(label: Labels, colour: Nodes, order: Nodes) -> Iterator[Nodes]:
     """Depth-first, without recursion: candidates[d] are the untried images of order[d]."""
     nodes = len(order)
     image = np.zeros(nodes, dtype=np.int64)  # image[d] is the image of order[d]

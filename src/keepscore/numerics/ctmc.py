@@ -9,7 +9,7 @@ matrix P = I + Q / Lambda, uniformisation says
 
     exp(Q t)[i, j] = sum_n pi_n e_i P^n e_j,     pi_n = exp(-Lambda t) (Lambda t)^n / n!
 
-Q has K + 1 non-zeros a row, so a step p -> p P flips one bit at a time and costs 2^K K operations;
+Q has K + 1 non-zeros per row: a step p -> p P flips one bit at a time and costs 2^K K operations;
 no 2^K x 2^K matrix is ever formed. Every term is non-negative, so nothing cancels: the sum is
 accurate relative to itself however small it is. It stops once the Poisson tail, which bounds all
 that is left (P^n <= 1), is below 1e-13 of the smallest probability asked for.

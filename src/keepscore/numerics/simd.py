@@ -19,11 +19,14 @@ An edit here does not by itself refresh the compiled kernels of `ctmc` on disk: 
 
 from __future__ import annotations
 
-from typing import Any, no_type_check
+from typing import TYPE_CHECKING, no_type_check
 
 from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic, models, register_model
+
+if TYPE_CHECKING:
+    from numba.core.datamodel.manager import DataModelManager
 
 LANE = 4
 WIDEST = 3 * LANE
@@ -44,7 +47,7 @@ class LanesType(types.Type):
 @register_model(LanesType)
 @no_type_check
 class _LanesModel(models.PrimitiveModel):
-    def __init__(self, manager: Any, kind: Any) -> None:
+    def __init__(self, manager: DataModelManager, kind: LanesType) -> None:
         super().__init__(manager, kind, ir.LiteralStructType([_VECTOR] * kind.vectors))
 
 

@@ -14,14 +14,14 @@ import sys
 import types
 import typing
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
 from keepscore.errors import FormatError, KeepscoreError
 
 
-def encode(value: Any) -> Any:
+def encode(value: object) -> Any:
     """Plain data: dict, list, str, int, float, bool, None."""
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         return {f.name: encode(getattr(value, f.name)) for f in dataclasses.fields(value)}
@@ -95,7 +95,7 @@ def _record(kind: type, value: Any, place: str) -> Any:
         raise FormatError(f"{place} is not valid: {error}") from None
 
 
-def _array(value: Any, place: str) -> Any:
+def _array(value: object, place: str) -> Any:
     _expect(isinstance(value, (list, tuple)), value, place, "a list of numbers")
     try:
         return np.asarray(value, dtype=np.float64)
@@ -116,7 +116,10 @@ def _scalar(kind: Any, value: Any, place: str) -> Any:
     return _expect(isinstance(value, kind), value, place, kind.__name__)
 
 
-def _expect(right: bool, value: Any, place: str, expected: str) -> Any:
+T = TypeVar("T")
+
+
+def _expect(right: bool, value: T, place: str, expected: str) -> T:
     if not right:
         raise FormatError(f"{place} must be {expected}; got {str(value)[:80]!r}.")
     return value

@@ -131,9 +131,22 @@ def report(
         DomainError: `path` is a folder.
 
     Example:
-        >>> data = ks.simulate(model, 30_000, seed=0)  # doctest: +SKIP
-        >>> surrogate = ks.train(data)  # doctest: +SKIP
-        >>> print(ks.report({"ASA": surrogate}, model, path="report.html"))  # doctest: +SKIP
+        >>> import numpy as np
+        >>> import keepscore as ks
+        >>> space = ks.Space([ks.Parameter("mean", -2, 2, "identity")])
+        >>> model = ks.models.from_functions(
+        ...     space,
+        ...     (3,),
+        ...     simulate=lambda theta, rng: theta + rng.standard_normal((len(theta), 3)),
+        ...     log_prob=lambda theta, x: -0.5 * ((x - theta) ** 2).sum(axis=1),
+        ...     score=lambda theta, x: (x - theta).sum(axis=1, keepdims=True),
+        ... )
+        >>> rng = np.random.default_rng(0)
+        >>> network = ks.networks.MLP((3,), 1, rng, embedding=(8,), hidden=(8,))  # not trained
+        >>> untrained = ks.Surrogate(network, space, (3,))
+        >>> made = ks.report({"untrained": untrained}, model, path="report.html")
+        >>> made.path.name, list(made.scorecards)
+        ('report.html', ['untrained'])
     """
     named = {"surrogate": surrogates} if isinstance(surrogates, Surrogate) else dict(surrogates)
     say = progress or (lambda text: None)

@@ -96,7 +96,7 @@ def write(content: ReportContent, path: str | os.PathLike[str]) -> Path:
     return target
 
 
-def json_for_script(value: Any) -> Markup:
+def json_for_script(value: Mapping[str, Any] | list[Any]) -> Markup:
     """JSON that cannot end its <script> element, whatever text it holds."""
     text = json.dumps(value, allow_nan=False, separators=(",", ":"))  # ASCII only
     for character in "<>&":

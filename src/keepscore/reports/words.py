@@ -7,7 +7,7 @@ at most four significant digits.
 from __future__ import annotations
 
 import math
-from typing import Any
+from collections.abc import Mapping
 
 from keepscore.evaluation.estimate import Estimate
 from keepscore.reports.content import EXACT
@@ -104,7 +104,7 @@ def join(names: list[str]) -> str:
     return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
 
 
-def flatten(entries: Any, prefix: str = "") -> list[tuple[str, str]]:
+def flatten(entries: Mapping[str, object], prefix: str = "") -> list[tuple[str, str]]:
     """Nested plain data as (name, text) lines: {"a": {"b": 1}} gives ("a · b", "1")."""
     lines: list[tuple[str, str]] = []
     for key, value in entries.items():

@@ -1,7 +1,7 @@
 """Rows for training: what is where, and which rows make which batch.
 
 Orders and draws are functions of (seed, member, epoch) alone: a fresh permutation of the rows for
-each epoch, cut into batches (rows that fill no whole batch sit this epoch out), and uniform draws
+each epoch, cut into batches (rows that fill no whole batch are left out of it), and uniform draws
 of theta for the Y = 0 pairs. So a run can start again anywhere.
 
 theta is small and always lies on the device. x and the scores lie there too when they fit (or when
@@ -12,28 +12,31 @@ while the device works on the current ones. Both ways compute the same numbers.
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 import jax.numpy as jnp
 import numpy as np
+from jax import Array
 from numpy.typing import NDArray
 
 from keepscore.checks import require_finite
-from keepscore.data.dataset import fingerprint_of
+from keepscore.data.dataset import Dataset, fingerprint_of
 from keepscore.errors import DomainError, MissingError, ShapeError
 from keepscore.training.compiled_epoch import BatchRows, Tables
 
-BLOCK = 1024  # steps whose Y = 0 draws share one generator; also the most a call makes
+BLOCK = 1024  # steps whose Y = 0 draws share one generator; also the most per call
 STREAMED_BYTES = 64 << 20  # of x on its way to the device at a time
 Index = NDArray[np.int64]
+Place: TypeAlias = Callable[[NDArray[Any]], Array]  # puts an array on the device
 
 
 @dataclass(frozen=True, eq=False)
 class Rows:
     """A data set, or some rows of it, as training sees it."""
 
-    data: Any
+    data: Dataset
     index: Index | None
     theta: NDArray[np.float32]
     scores: bool
@@ -55,7 +58,7 @@ class Rows:
         return x, score.astype(np.float32)
 
 
-def open_rows(data: Any, index: Index | None, scores: bool, budget: int) -> Rows:
+def open_rows(data: Dataset, index: Index | None, scores: bool, budget: int) -> Rows:
     """Check a data set and decide whether it is streamed."""
     missing = [a for a in ("theta", "x", "score", "space", "rows") if not hasattr(data, a)]
     if missing:
@@ -115,7 +118,7 @@ class Feed:
 
     @property
     def steps(self) -> int:
-        """Steps an epoch."""
+        """Steps per epoch."""
         return len(self.rows) // self.batch_size
 
     @property
@@ -152,7 +155,7 @@ class Feed:
 class EpochBatches:
     """The steps of one epoch, handed out from any position on."""
 
-    def __init__(self, feed: Feed, epoch: int, place: Any = jnp.asarray) -> None:
+    def __init__(self, feed: Feed, epoch: int, place: Place = jnp.asarray) -> None:
         self.feed, self.epoch, self.place = feed, epoch, place
         self.order = feed.orders(epoch)
         self._block: tuple[int, Any] | None = None
@@ -182,7 +185,7 @@ class EpochBatches:
             self._block = (block, self.feed.draws(self.epoch, block))
         offset = start - block * BLOCK
 
-        def part(array: Any) -> Any:
+        def part(array: NDArray[np.int32] | None) -> NDArray[np.int32] | None:
             if array is None:
                 return None
             out = np.zeros((array.shape[0], length, *array.shape[2:]), np.int32)
@@ -193,7 +196,7 @@ class EpochBatches:
         return part(other), part(maps)
 
 
-def resident_tables(rows: Rows, place: Any = jnp.asarray) -> Tables:
+def resident_tables(rows: Rows, place: Place = jnp.asarray) -> Tables:
     """Tables with every row on the device; when streaming, theta only (x comes with each plan)."""
     theta = place(rows.theta)
     if rows.streamed:
@@ -224,7 +227,7 @@ def fingerprint(rows: Rows) -> dict[str, Any]:
     }
 
 
-def _hashed(data: Any) -> str:
+def _hashed(data: Dataset) -> str:
     """The fingerprint of a data set that is not a `Dataset`."""
     arrays = {"theta": data.theta, "x": data.x}
     if data.score is not None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -87,7 +87,7 @@ def runner(
     optimizer: optax.GradientTransformation,
     members: int,
     maps: Maps | None = None,
-    shard: Callable[[Any], Any] = lambda batch: batch,
+    shard: Callable[[Batch], Batch] = lambda batch: batch,
 ) -> Run:
     """run(member, tables, plan, t, n): n steps after batch t. Gives the new state, the losses of
     each step (steps, members), (steps, members, d), and whether all weights are finite.
@@ -95,7 +95,9 @@ def runner(
     With one member its arrays have no member axis: a loop over batches of one is slower.
     """
 
-    def one(member: Member, tables: Tables, plan: BatchRows, i: Array, t: Array) -> Any:
+    def one(
+        member: Member, tables: Tables, plan: BatchRows, i: Array, t: Array
+    ) -> tuple[Member, Losses]:
         number, row = plan.number[i], plan.row[i]
         batch = Batch(
             tables.x[row].astype(jnp.float32),
@@ -107,7 +109,9 @@ def runner(
             batch = transform(batch, plan.symmetry[i], maps)
         return step(member, shard(batch), t, losses, loss, optimizer)
 
-    def all_members(member: Member, tables: Tables, plan: BatchRows, i: Array, t: Array) -> Any:
+    def all_members(
+        member: Member, tables: Tables, plan: BatchRows, i: Array, t: Array
+    ) -> tuple[Member, Losses]:
         if members == 1:
             first = jax.tree.map(lambda a: a[0], plan)
             member, values = one(member, tables, first, i, t)
@@ -115,10 +119,12 @@ def runner(
         return jax.vmap(one, in_axes=(0, None, 0, None, None))(member, tables, plan, i, t)
 
     @partial(jax.jit, compiler_options=compiler_options())
-    def run(member: Member, tables: Tables, plan: BatchRows, t: Array, n: Array) -> Any:
+    def run(
+        member: Member, tables: Tables, plan: BatchRows, t: Array, n: Array
+    ) -> tuple[Member, Losses, Array]:
         steps, d = plan.number.shape[1], tables.theta.shape[1]
 
-        def body(i: Array, carry: Any) -> Any:
+        def body(i: Array, carry: tuple[Member, Losses]) -> tuple[Member, Losses]:
             member, (bce, score) = carry
             member, (b, s) = all_members(member, tables, plan, i, t + i + 1)
             return member, (bce.at[i].set(b), score.at[i].set(s))

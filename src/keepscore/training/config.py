@@ -32,28 +32,49 @@ class TrainConfig:
     chosen by rows and parameters, and declared symmetries. What they bring is measured in
     `benchmarks/ablation.py`. `TrainConfig.paper(case)` is the paper's.
 
-    schedule: "cosine": the learning rate falls to zero over the length of the run, and training
-    ends there. "constant": training stops once there were that many epochs and `patience` of them
-    brought nothing better, or at max_epochs.
-    length: how many epochs, where min_epochs does not say. "advised": enough updates for the rows
-    and parameters there are, fewer where the network begins to overfit (see `length`). "paper": the
-    paper's by data set size (40 at 30,000 rows down to 10 at 1,000,000).
-    min_epochs: so many epochs instead. max_epochs: no more than so many; may not be less than
-    min_epochs. None: no limit (500 with a constant rate).
-    criterion: what makes an epoch the best. "both": validation BCE and score loss together, where
-    the loss is ASA and the validation rows have scores; "bce": validation BCE.
-    guard: where the score term seems to do harm, train without it too, keep the better of the two,
-    and say so (see `guard`).
-    averaging: keep a running average of the weights, which forgets a batch by this factor with each
-    that follows (0.999: about the last thousand), and validate and return that; 0 for none.
-    weight_decay: added to the gradient as an L2 term, as `torch.optim.Adam` does.
-    members: networks trained at once from different starts and orders, averaged by the surrogate.
-    symmetries: apply a random declared symmetry to each sample, x, theta and score together.
-    scale_inputs: standardise x and theta inside the network.
-    validation_fraction: of the rows held out when no validation set is given.
-    checkpoint_minutes: time between checkpoints within an epoch.
-    memory_budget: bytes of x beyond which a data set on disk is streamed instead of loaded.
-    devices: number of JAX devices to split each batch over; None takes all.
+    Args:
+        batch_size: Rows per update.
+        learning_rate: Of Adam, at its largest.
+        schedule: "cosine": the learning rate falls to zero over the length of the run, and training
+            ends there. "constant": training stops once there were that many epochs and `patience`
+            of them brought nothing better, or at max_epochs.
+        averaging: Keep a running average of the weights, which forgets a batch by this factor with
+            each that follows (0.999: about the last thousand), and validate and return that; 0 for
+            none.
+        weight_decay: Added to the gradient as an L2 term, as `torch.optim.Adam` does.
+        length: How many epochs, where min_epochs does not say. "advised": enough updates for the
+            rows and parameters there are, fewer where the network begins to overfit (see
+            `training/length.py`). "paper": the paper's by data set size (40 at 30,000 rows down to
+            10 at 1,000,000).
+        min_epochs: So many epochs instead.
+        max_epochs: No more than so many; may not be less than min_epochs. None: no limit (500 with
+            a constant rate).
+        patience: Epochs without anything better, with a constant rate.
+        criterion: What makes an epoch the best. "both": validation BCE and score loss together,
+            where the loss is ASA and the validation rows have scores; "bce": validation BCE.
+        guard: Where the score term seems to do harm, train without it too, keep the better of the
+            two, and say so (see `training/guard.py`).
+        seed: Root of all randomness.
+        members: Networks trained at once from different starts and orders, averaged by the
+            surrogate.
+        symmetries: Apply a random declared symmetry to each sample, x, theta and score together.
+        scale_inputs: Standardise x and theta inside the network.
+        validation_fraction: Share of the rows held out when no validation set is given.
+        checkpoint_minutes: Time between checkpoints within an epoch.
+        memory_budget: Bytes of x beyond which a data set on disk is streamed instead of loaded.
+        devices: Number of JAX devices to split each batch over; None takes all.
+
+    Raises:
+        DomainError: A number out of range, or min_epochs above max_epochs.
+        DtypeError: A number of the wrong kind.
+        UnknownNameError: No such schedule, length or criterion.
+
+    Example:
+        >>> import keepscore as ks
+        >>> ks.TrainConfig(members=5, seed=1).schedule
+        'cosine'
+        >>> ks.TrainConfig.paper("sis").schedule
+        'constant'
     """
 
     batch_size: int = 64
@@ -118,7 +139,7 @@ class TrainConfig:
             raise DomainError(f"{name} must be finite; got {value!r}.")
         return value
 
-    def _keep(self, name: str, value: Any) -> None:
+    def _keep(self, name: str, value: object) -> None:
         object.__setattr__(self, name, value)
 
     @classmethod

@@ -8,20 +8,22 @@ anything else, with the same data and settings; `jax.devices()` then lists the d
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from keepscore.errors import DomainError
+from keepscore.training.batches import Place
+from keepscore.training.step import Batch
 
 
 class Placement(NamedTuple):
     """`place` puts an array on every device; `shard` divides a batch among them, in traced code."""
 
-    place: Callable[[Any], Any]
-    shard: Callable[[Any], Any]
+    place: Place
+    shard: Callable[[Batch], Batch]
     devices: int
 
 
@@ -41,7 +43,7 @@ def placement(devices: int | None, batch_size: int) -> Placement:
     mesh = Mesh(there[:count], ("batch",))
     everywhere = NamedSharding(mesh, PartitionSpec())
 
-    def shard(batch: Any) -> Any:
+    def shard(batch: Batch) -> Batch:
         x, theta, score, other = batch
         rows = NamedSharding(mesh, PartitionSpec("batch"))
         pairs = NamedSharding(mesh, PartitionSpec(None, "batch"))

@@ -11,7 +11,7 @@ import signal
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
+from types import FrameType
 
 EXIT_CODE = 75  # EX_TEMPFAIL: not finished, worth starting again
 
@@ -35,7 +35,7 @@ def termination() -> Iterator[threading.Event]:
         yield asked
         return
 
-    def handler(number: int, frame: Any) -> None:
+    def handler(number: int, frame: FrameType | None) -> None:
         asked.set()
 
     before = signal.signal(signal.SIGTERM, handler)

@@ -51,8 +51,8 @@ def paper_epochs(n: int) -> int:
 
 
 def advised_epochs(n: int, d: int, batch_size: int) -> int:
-    """Epochs that make U(N, d) updates (rows that fill no whole batch sit an epoch out, so a set of
-    a few batches makes somewhat fewer)."""
+    """Epochs that make U(N, d) updates (rows that fill no whole batch are left out of an epoch, so
+    a set of a few batches makes somewhat fewer)."""
     samples = (LEAST_UPDATES + UPDATES_PER_PARAMETER * d) * batch_size
     return max(paper_epochs(n), -(-samples // n))
 

@@ -20,7 +20,7 @@ together they are the update itself: an update of alpha costs one more reverse p
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import equinox as eqx
 import jax
@@ -39,7 +39,7 @@ from keepscore.losses import (
     remember,
     score_loss,
 )
-from keepscore.networks.base import has_density
+from keepscore.networks.base import Rest, Weights, has_density
 
 Array = jax.Array
 
@@ -47,8 +47,8 @@ Array = jax.Array
 class Member(NamedTuple):
     """What one network carries from batch to batch."""
 
-    weights: Any
-    optimizer: Any
+    weights: Weights
+    optimizer: optax.OptState
     alpha: Array
     history: AlphaHistory
 
@@ -63,16 +63,16 @@ class Batch(NamedTuple):
 
 
 Losses = tuple[Array, Array]
-Objective = Callable[[Any, Batch], Losses]
+Objective = Callable[[Weights, Batch], Losses]
 
 
 def objective(
-    rest: Any, loss: Loss, epsilon: Array | None = None, scale: Array | None = None
+    rest: Rest, loss: Loss, epsilon: Array | None = None, scale: Array | None = None
 ) -> Objective:
     """weights, batch -> (L_BCE, (L_1, ..., L_d)); `rest` is the network without its weights.
     `scale` is m of the score loss."""
 
-    def losses(weights: Any, batch: Batch) -> Losses:
+    def losses(weights: Weights, batch: Batch) -> Losses:
         network = eqx.combine(weights, rest)
         features = network.features(batch.x)
         dense = has_density(network)
@@ -107,7 +107,7 @@ def _gradient_only(value: Array) -> Array:
     return value - jax.lax.stop_gradient(value)
 
 
-def start(weights: Any, optimizer: optax.GradientTransformation, loss: Loss, d: int) -> Member:
+def start(weights: Weights, optimizer: optax.GradientTransformation, loss: Loss, d: int) -> Member:
     """The state before the first batch: alpha = 0, no history."""
     components = d if isinstance(loss, ASA) and loss.per_parameter else 1
     length = loss.history if isinstance(loss, ASA) else 1
@@ -125,15 +125,15 @@ def step(
 ) -> tuple[Member, Losses]:
     """Batch number t (from 1): the new state, and the losses at the weights before it."""
 
-    def joint(weights: Any) -> tuple[Any, Losses, Array, AlphaHistory]:
-        def total(w: Any) -> tuple[Array, Losses]:
+    def joint(weights: Weights) -> tuple[Weights, Losses, Array, AlphaHistory]:
+        def total(w: Weights) -> tuple[Array, Losses]:
             bce, score = losses(w, batch)
             return bce + jnp.sum(member.alpha * score), (bce, score)
 
         (_, values), gradient = jax.value_and_grad(total, has_aux=True)(weights)
         return gradient, values, member.alpha, member.history
 
-    def separate(weights: Any) -> tuple[Any, Losses, Array, AlphaHistory]:
+    def separate(weights: Weights) -> tuple[Weights, Losses, Array, AlphaHistory]:
         assert isinstance(loss, ASA)
         (bce, score), pull = jax.vjp(lambda w: losses(w, batch), weights)
         # Row 0 asks for the gradient of L_BCE, the others for one alpha each: of all L_k together,

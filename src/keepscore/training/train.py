@@ -103,26 +103,48 @@ def train(
 ) -> Surrogate:
     """Train a network on a data set and return it as a `Surrogate`.
 
-    data, validation: from `ks.simulate`; without validation data, a part of `data` is held out
-    (config.validation_fraction). network: "auto" (what fits the structure the data declare and the
-    graph they live on), a size of the paper's networks ("30k"), a family and size ("mlp-30k"), an
-    Equinox module with features(x) and head(features, theta), or a function of a JAX key that makes
-    one.
-    loss: ASA() (default), which needs scores, BCE(), or the paper's ASA.paper(). config: a
-    `TrainConfig`, or the paper's TrainConfig.paper(case). The defaults are the best we know.
-    path: folder for checkpoints, history and the surrogate. A run found there is continued exactly
-    where it was (or its result returned if it had finished): with other data, settings or another
-    network that is an error. resume=False starts anew; the run and the surrogate that were there
-    are then removed before the first step. One process at a time trains in a folder.
-    progress: show a bar; by default only on a terminal. monitor: pairs from `ks.simulate` whose BCE
-    is written to the history after each epoch ("monitor_bce"); it decides nothing.
-
     How good it is, on held-out pairs, is kept in the surrogate: `print(surrogate)` shows it, and it
     is said after training where progress is shown. A parameter whose exact score is followed badly
     after a run of full length is warned of, and so is a score term that does harm: then the network
-    is kept that was trained without it (see `guard`).
+    is kept that was trained without it (see `training/guard.py`).
 
     SIGTERM writes a checkpoint and raises `Interrupted`, which exits with code 75.
+
+    Args:
+        data: From `ks.simulate`, `ks.open_dataset` or `ks.dataset`.
+        validation: The same; without it, a part of `data` is held out (config.validation_fraction).
+        network: "auto" (what fits the structure the data declare and the graph they live on), a
+            size of the paper's networks ("30k"), a family and size ("mlp-30k"), an Equinox module
+            with features(x) and head(features, theta), or a function of a JAX key that makes one.
+        loss: ASA() (default), which needs scores, BCE(), or the paper's ASA.paper().
+        config: A `TrainConfig`, or the paper's TrainConfig.paper(case). The defaults are the best
+            we know.
+        path: Folder for checkpoints, history and the surrogate. A run found there is continued
+            exactly where it was, or its result returned if it had finished. One process at a time
+            trains in a folder.
+        resume: False starts anew: the run and the surrogate in `path` are removed before the first
+            step.
+        progress: Whether to show a bar; by default only on a terminal.
+        monitor: Pairs from `ks.simulate` whose BCE is written to the history after each epoch
+            ("monitor_bce"); it decides nothing.
+
+    Returns:
+        The surrogate, of the best epoch by validation.
+
+    Raises:
+        MissingError: ASA without scores.
+        MismatchError: `path` holds a run with other data, settings or another network.
+        DomainError: Fewer rows than a batch, or settings that do not fit together.
+        BusyError: Another process trains in `path`.
+        Interrupted: SIGTERM came; the same call goes on from the checkpoint.
+
+    Example:
+        >>> import keepscore as ks
+        >>> data = ks.simulate(ks.models.GaussianField(shape=(4, 4)), 256)
+        >>> short = ks.TrainConfig(min_epochs=1)  # for a doctest only: leave config out
+        >>> surrogate = ks.train(data, network="mlp-1k", config=short, progress=False)
+        >>> surrogate.space.names, surrogate.x_shape
+        (('l_x', 'l_y', 'eps'), (4, 4))
     """
     loss = ASA() if loss is None else loss
     config = TrainConfig() if config is None else config

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+from keepscore.checks import require_package
 from keepscore.errors import DtypeError, MissingError
 
 if TYPE_CHECKING:
@@ -24,15 +25,12 @@ def dask_client(cluster: Cluster) -> Iterator[Client]:
             "cluster must be the address of a Dask scheduler or a distributed.Client; "
             f"got {type(cluster).__name__}."
         )
-    try:
-        from distributed import Client
-    except ImportError as error:
-        raise MissingError("cluster= needs Dask: pip install distributed.") from error
+    distributed = require_package("distributed", "cluster=", "dask")
     if not isinstance(cluster, str):
         yield cluster  # type: ignore[misc]
         return
     try:
-        client = Client(cluster, timeout=CONNECT_SECONDS)
+        client = distributed.Client(cluster, timeout=CONNECT_SECONDS)
     except (OSError, ValueError) as error:
         raise MissingError(f"No Dask cluster answers at {cluster}: {error}") from error
     try:

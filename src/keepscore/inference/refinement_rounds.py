@@ -1,0 +1,248 @@
+"""The rounds of refining: many groups on their way to a stated error, in step with each other.
+
+Round by round, for every group that is still open,
+
+    1  the refined likelihood is maximised anew; a cloud of points around it, those inside its set
+       at `level`, is where the answer is used,
+    2  exact values are asked for where the interpolation is least sure,
+    3  before they are used they test it: z = (D - predicted) / predicted standard deviation.
+
+The estimated error is the root mean square, over the cloud, of the predicted standard deviation,
+times the root mean square of all z so far (never less than one). A group is done when that is below
+the tolerance and new points have confirmed it, or when its evaluations are spent.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from scipy import stats
+
+from keepscore.checks import Floats
+from keepscore.errors import NonFiniteError
+from keepscore.inference.bfgs import make_positive
+from keepscore.inference.correction import Correction, corrected
+from keepscore.inference.exact_work import ExactWork
+from keepscore.inference.maximise import climb_again, maximum_of
+from keepscore.inference.mle import observed_information
+from keepscore.inference.placement import cloud_of, lattice_steps, least_sure, on_lattice, spread
+from keepscore.inference.refinement import Refinement
+from keepscore.inference.statistic import drop
+from keepscore.likelihood import Integers, Likelihood, Maximum
+from keepscore.numerics import kriging
+from keepscore.numerics.kriging import Kriging
+from keepscore.numerics.space_filling import fill_ball
+from keepscore.space import Region
+
+CLOUD = 192  # candidates per group and round
+REACH = 1.25  # of the radius of the set at `level`, for sets that are not quite ellipsoids
+ROUNDS = 6
+OFF_LATTICE, OUTSIDE = 1e-3, 1e-6  # how much such candidates are wanted
+CONFIRMED = 3  # exact points that must have tested the interpolation before a group is done
+PRIOR_TESTS = 2.0  # z = 1 counted as often in the mean of z^2
+
+
+@dataclass(frozen=True)
+class Goal:
+    """What was asked for."""
+
+    evaluations: int
+    tolerance: float
+    level: float
+    region: Region
+    seed: int
+
+
+class Rounds:
+    """Groups on their way. Those still open all have the same number of points."""
+
+    def __init__(self, like: Likelihood, work: ExactWork, number: Integers, goal: Goal) -> None:
+        # number (g,): of these groups in the exact likelihood.
+        self.like, self.work, self.number, self.goal = like, work, number, goal
+        self.low, self.high = like.space.box(goal.region)
+        self.top = maximum_of(like, goal.region)
+        g, d = self.top.theta.shape
+        most = goal.evaluations
+        self.origin, self.a = self.top.theta, _factor(self.top.curvature)
+        self.centre, self.factor = self.origin.copy(), self.a.copy()
+        self.cut = float(stats.chi2.ppf(goal.level, d))
+        self.radius = REACH * float(np.sqrt(self.cut))
+        self.unit = fill_ball(CLOUD, d, goal.seed)
+        self.unit[0] = 0.0  # the maximum itself
+        self.steps = lattice_steps(self.a @ np.swapaxes(self.a, 1, 2), self.radius, most)
+        # How much a candidate is wanted: points off the shared lattice only where it has no more.
+        self.wanted = np.ones(CLOUD) if g == 1 else np.repeat([OFF_LATTICE, 1.0], CLOUD)
+        # Points, exact minus surrogate with its gradient in theta, and exact values; then counts.
+        self.theta, self.slope = np.zeros((g, most, d)), np.zeros((g, most, d))
+        self.value, self.exact_value = np.zeros((g, most)), np.zeros((g, most))
+        self.count = np.zeros(g, dtype=np.int64)
+        self.tests, self.squares = np.zeros(g), np.zeros(g)
+        self.error, self.reached = np.full(g, np.inf), np.zeros(g, dtype=bool)
+        terms = len(kriging.all_powers(d))
+        self.kriging = Kriging(
+            np.zeros((g, most, d)),
+            np.zeros((g, most, 1 + d)),
+            np.zeros((g, terms)),
+            kriging.all_powers(d),
+            np.ones(g),
+            np.zeros(g),
+        )
+
+    def run(self) -> Correction:
+        d, goal = self.origin.shape[1], self.goal
+        first = min(goal.evaluations - CONFIRMED, 3 * d)
+        step = max(CONFIRMED, -(-(goal.evaluations - first) // ROUNDS))
+        rows = np.arange(len(self.origin))
+        cloud = self.cloud(rows)
+        chosen = spread(self.chart(rows, cloud), cloud, self.wanted, self.radius, first)
+        self.ask(rows, _taken(cloud, chosen))
+        while len(rows):
+            sd = self.fit(rows, cloud)
+            inside = self.inside(rows, cloud)
+            self.error[rows] = _rms(sd[:, :CLOUD], inside[:, :CLOUD]) * self.misfit(rows)
+            confirmed = self.tests[rows] >= CONFIRMED
+            self.reached[rows] = (self.error[rows] <= goal.tolerance) & confirmed
+            left = goal.evaluations - int(self.count[rows[0]])
+            go_on = ~self.reached[rows] & (left > 0)
+            rows, cloud, sd, inside = rows[go_on], cloud[go_on], sd[go_on], inside[go_on]
+            if len(rows):
+                score = np.where(inside, sd, OUTSIDE * sd) * self.wanted
+                u, length = self.chart(rows, cloud), self.kriging.length[rows]
+                chosen = least_sure(u, cloud, score, length, min(step, left))
+                self.ask(rows, _taken(cloud, chosen))
+                self.test(rows, np.take_along_axis(sd, chosen, axis=1))
+                self.move(rows)
+                cloud = self.cloud(rows)
+        return self.correction()
+
+    def chart(self, rows: Integers, theta: Floats) -> Floats:
+        """u of theta (r, m, d)."""
+        return np.einsum("rmj,rji->rmi", theta - self.origin[rows, None], self.a[rows])
+
+    def cloud(self, rows: Integers) -> Floats:
+        """Candidates (r, c, d): CLOUD points of the region around the current maximum, over which
+        the error is taken; with several groups, the same again on the lattice they share."""
+        free = cloud_of(
+            self.centre[rows], self.factor[rows], self.radius, self.unit, self.low, self.high
+        )
+        if len(self.wanted) == CLOUD:
+            return free
+        shared = on_lattice(free, self.steps[rows], self.low, self.high)
+        return np.concatenate([free, shared], axis=1)
+
+    def ask(self, rows: Integers, theta: Floats) -> None:
+        """Exact minus surrogate at theta (r, m, d), all groups in one call."""
+        r, m, d = theta.shape
+        flat, group = theta.reshape(-1, d), np.repeat(rows, m)
+        value, slope = self.work(flat, self.number[group])
+        sound = np.isfinite(value) & np.isfinite(slope).all(axis=1)
+        if not sound.all():
+            bad = int(np.flatnonzero(~sound)[0])
+            raise NonFiniteError(
+                f"The exact log-likelihood is not finite at theta = {flat[bad].tolist()} (group "
+                f"{int(self.number[group[bad]])}), where the surrogate's confidence set lies. Are "
+                "both likelihoods of the same model? What was computed is in `computed` of this "
+                "error, and in the folder if path= was given."
+            )
+        ours, our_slope = self.like.pairs_gradient(flat, group)
+        new = slice(int(self.count[rows[0]]), int(self.count[rows[0]]) + m)
+        self.theta[rows, new] = theta
+        self.exact_value[rows, new] = value.reshape(r, m)
+        self.value[rows, new] = (value - ours).reshape(r, m)
+        self.slope[rows, new] = (slope - our_slope).reshape(r, m, d)
+        self.count[rows] += m
+
+    def fit(self, rows: Integers, cloud: Floats) -> Floats:
+        """Interpolate what is known; standard deviations (r, c) at the candidates."""
+        n = int(self.count[rows[0]])
+        u = self.chart(rows, self.theta[rows, :n])
+        slope = None
+        if self.work.with_gradient:  # d / du = a^-1 d / dtheta
+            slope = np.einsum("rij,rmj->rmi", np.linalg.inv(self.a[rows]), self.slope[rows, :n])
+        made, sd = kriging.fit(u, self.value[rows, :n], slope, self.chart(rows, cloud))
+        k = self.kriging
+        k.points[rows, :n], k.weights[rows, :n] = made.points, made.weights
+        k.beta[rows], k.length[rows], k.scale[rows] = made.beta, made.length, made.scale
+        return sd
+
+    def inside(self, rows: Integers, cloud: Floats) -> np.ndarray:
+        """Which candidates lie in the refined set at the level: (r, c) of bool."""
+        value = self.refined(rows, cloud)
+        n = int(self.count[rows[0]])
+        best = np.maximum(value.max(axis=1), self.exact_value[rows, :n].max(axis=1))
+        inside = drop(best[:, None], value) <= self.cut
+        # A set hardly seen: the best candidates stand for it.
+        few = inside[:, :CLOUD].sum(axis=1) < CLOUD // 8
+        high = np.sort(value[:, :CLOUD], axis=1)[:, -(CLOUD // 8)]
+        return np.where(few[:, None], value >= high[:, None], inside)
+
+    def refined(self, rows: Integers, theta: Floats) -> Floats:
+        """Refined values at theta (r, m, d)."""
+        r, m, d = theta.shape
+        group = np.repeat(rows, m)
+        ours = self.like.pairs(theta.reshape(-1, d), group)
+        more, _ = self.kriging.at(self.chart(rows, theta).reshape(-1, d), group)
+        return np.asarray(ours + more, dtype=float).reshape(r, m)
+
+    def test(self, rows: Integers, sd: Floats) -> None:
+        """Compare the newest points (r, m) with what had been predicted of them."""
+        m = sd.shape[1]
+        n = int(self.count[rows[0]])
+        new = slice(n - m, n)
+        u = self.chart(rows, self.theta[rows, new])
+        predicted, _ = self.kriging.at(u.reshape(-1, u.shape[2]), np.repeat(rows, m))
+        z = (self.value[rows, new] - predicted.reshape(sd.shape)) / sd
+        self.tests[rows] += m
+        self.squares[rows] += (z**2).sum(axis=1)
+
+    def misfit(self, rows: Integers) -> Floats:
+        """Root mean square of z, with some z = 1 in it, and at least one."""
+        mean = (self.squares[rows] + PRIOR_TESTS) / (self.tests[rows] + PRIOR_TESTS)
+        return np.maximum(1.0, np.sqrt(mean))
+
+    def move(self, rows: Integers) -> None:
+        """Centre and curvature of the refined likelihood, for the next cloud."""
+        now = corrected(self.like, self.correction())
+        everyone = np.arange(len(self.centre))
+        here = Maximum(
+            self.centre, now.pairs(self.centre, everyone), self.top.curvature,
+            np.zeros(len(self.centre), dtype=bool), 0, self.goal.region,
+        )  # fmt: skip
+        found = climb_again(now, here, rows, self.centre[rows], here.value[rows])
+        part = Maximum(
+            found.theta[rows], found.value[rows], found.curvature[rows], found.converged[rows],
+            0, self.goal.region,
+        )  # fmt: skip
+        information = observed_information(now[rows], part)
+        self.centre[rows] = part.theta
+        self.factor[rows] = _factor(information)
+
+    def correction(self) -> Correction:
+        record = Refinement(
+            error=self.error.copy(),
+            evaluations=self.count.copy(),
+            reached=self.reached.copy(),
+            tolerance=self.goal.tolerance,
+            level=self.goal.level,
+            centre=self.centre.copy(),
+            factor=self.factor.copy(),
+            radius=self.radius,
+            points=tuple(t[:n] for t, n in zip(self.theta, self.count, strict=True)),
+        )
+        return Correction(self.kriging, self.origin, self.a, record)
+
+
+def _factor(curvature: Floats) -> Floats:
+    """A with A A' = curvature, made positive definite."""
+    return np.asarray(np.linalg.cholesky(make_positive(curvature)), dtype=np.float64)
+
+
+def _rms(sd: Floats, inside: np.ndarray) -> Floats:
+    """Root mean square of sd (r, c) over the candidates inside."""
+    return np.sqrt((sd**2 * inside).sum(axis=1) / inside.sum(axis=1))
+
+
+def _taken(theta: Floats, index: Integers) -> Floats:
+    """Rows (r, n, d) of theta (r, m, d) by their numbers (r, n)."""
+    return np.take_along_axis(theta, index[..., None], axis=1)
