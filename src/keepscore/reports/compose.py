@@ -205,7 +205,7 @@ def observed_group(model: Model, xs: ArrayLike, truth: ArrayLike | None = None) 
 def drawn_groups(model: Model, seed: int) -> ShownGroups:
     """Groups at parameters drawn over the test region."""
     rng = np.random.default_rng([seed, STREAM])
-    truths = model.space.uniform(GROUPS, rng, "test")
+    truths = model.space.draw(GROUPS, rng, "test")
     xs = model.simulate(np.repeat(truths, GROUP_SIZE, axis=0), rng)
     names = tuple(f"test group {k + 1}" for k in range(GROUPS))
     return ShownGroups(names, xs.reshape(GROUPS, GROUP_SIZE, *model.x_shape), truths)
@@ -244,7 +244,7 @@ def compose(
                 say(f"posterior by {name}")
                 draws += posterior_rows(name, likes[name], level, seed)
             if posterior and exact and surfaces is not None:
-                draws += grid_posterior_rows(surfaces, EXACT, level)
+                draws += grid_posterior_rows(surfaces, EXACT, model.space, level)
     return ReportContent(
         title=f"Surrogates of {model.name}",
         created=datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
