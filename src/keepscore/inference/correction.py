@@ -95,7 +95,7 @@ class Correction:
         """Powers (terms, d) and coefficients (g, terms) in s = factor'(theta - centre) / radius."""
         record, (g, d) = self.record, self.origin.shape
         back = np.linalg.inv(record.factor)
-        for degree in range(3, 9):
+        for degree in range(3, 11):
             powers = powers_up_to(d, degree)
             if len(powers) > MOST_TERMS:
                 break
@@ -107,7 +107,7 @@ class Correction:
             train = np.arange(len(s)) % 4 != 3
             beta = value[:, train] @ np.linalg.pinv(basis[train]).T
             off = (value - beta @ basis.T)[:, ~train]
-            if np.sqrt((off**2).mean(axis=1)).max() < 0.3 * record.tolerance:
+            if np.sqrt((off**2).mean(axis=1)).max() < 0.1 * record.tolerance:
                 return powers, beta
         return None
 
@@ -187,6 +187,7 @@ def joined(parts: Sequence[Correction]) -> Correction:
         error=all_of(lambda c: c.record.error),
         evaluations=all_of(lambda c: c.record.evaluations),
         reached=all_of(lambda c: c.record.reached),
+        before=all_of(lambda c: c.record.before),
         centre=all_of(lambda c: c.record.centre),
         factor=all_of(lambda c: c.record.factor),
         points=tuple(p for part in parts for p in part.record.points),
