@@ -282,7 +282,7 @@ def _features(surrogate: Surrogate, x: NDArray[Any]) -> Floats:
     return np.concatenate([moments, surrogate.features(x)], axis=1)
 
 
-def _one_per_group(name: str, values: Any, groups: int) -> Floats:
+def _one_per_group(name: str, values: ArrayLike, groups: int) -> Floats:
     array = np.asarray(values, dtype=np.float64)
     if array.shape != (groups,):
         raise ShapeError(f"extra summary {name!r} must have shape ({groups},); got {array.shape}.")
