@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -32,6 +33,7 @@ from keepscore.space import Space, tensor_grid
 
 if TYPE_CHECKING:
     from keepscore.inference.confidence import ConfidenceSet
+    from keepscore.inference.lrt import LRT
     from keepscore.inference.null_distribution import Calibration
     from keepscore.likelihood import Likelihood
     from keepscore.surrogate import Surrogate
@@ -167,14 +169,14 @@ def _require_possible(
         return  # a model of one's own, or one without a likelihood: nobody to ask
 
 
-def _joint_calibration(like: Any) -> Calibration | None:
+def _joint_calibration(like: Likelihood) -> Calibration | None:
     """The surrogate's calibration, if it is of all parameters together and for such groups."""
     from keepscore.inference.null_distribution import find_calibration
 
     return find_calibration(like, None, like.space.names, "base")
 
 
-def _notes(calibration: Any, calibrated: bool, like: Likelihood) -> list[str]:
+def _notes(calibration: Mapping[str, Any] | None, calibrated: bool, like: Likelihood) -> list[str]:
     if calibrated:
         return []
     if like.refinement is not None:
@@ -194,7 +196,7 @@ def _notes(calibration: Any, calibrated: bool, like: Likelihood) -> list[str]:
     ]
 
 
-def _test(like: Any, space: Space, text: str) -> dict[str, Any]:
+def _test(like: Likelihood, space: Space, text: str) -> dict[str, Any]:
     from keepscore.inference import lrt
 
     name, equals, value = text.partition("=")
@@ -223,7 +225,7 @@ def _test(like: Any, space: Space, text: str) -> dict[str, Any]:
     }
 
 
-def _joint_p_value(like: Any, calibration: Calibration, k: int, outcome: Any) -> float:
+def _joint_p_value(like: Likelihood, calibration: Calibration, k: int, outcome: LRT) -> float:
     """The largest calibrated p-value among theta whose k-th entry has its null value.
 
     It is above 1 - level where the projection of the calibrated set holds that value, so the test
