@@ -13,15 +13,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from keepscore.checks import Floats
 from keepscore.inference.refinement import Refinement
-from keepscore.likelihood import Integers, Likelihood
+from keepscore.likelihood import Integers, Likelihood, TracedFunction
 from keepscore.numerics.kriging import Kriging, powers_up_to
 from keepscore.numerics.space_filling import fill_ball
+
+if TYPE_CHECKING:
+    from jax import Array
 
 RATE_STEP = 1e-4  # of the radius, for the second derivative of D along a ray
 MOST_TERMS = 300  # of a polynomial for samplers
@@ -114,9 +117,9 @@ class TracedSum:
     """A traced log-likelihood plus D, a polynomial within the ellipsoid, outside constant or
     falling along rays: (data, (centre, factor, beta, powers)), theta (d,), group -> scalar."""
 
-    function: Callable[[Any, Any, Any], Any]
+    function: TracedFunction
 
-    def __call__(self, data: tuple[Any, Any], theta: Any, group: Any) -> Any:
+    def __call__(self, data: tuple[Any, tuple[Array, ...]], theta: Array, group: Array) -> Array:
         import jax.numpy as jnp
 
         ours, (*of_group, powers) = data

@@ -22,9 +22,9 @@ from __future__ import annotations
 import os
 import warnings
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 from scipy import stats
 
 from keepscore.checks import Floats, require_count, require_level
@@ -138,7 +138,7 @@ class RefinedSource:
     def space(self) -> Space:
         return self.model.space
 
-    def given(self, xs: Any) -> Likelihood:
+    def given(self, xs: ArrayLike) -> Likelihood:
         """`refine` of both likelihoods of these observations."""
         return refine(
             self.surrogate.given(xs),

@@ -137,17 +137,10 @@ def report(
     Example:
         >>> import numpy as np
         >>> import keepscore as ks
-        >>> space = ks.Space([ks.Parameter("mean", -2, 2, "identity")])
-        >>> model = ks.models.from_functions(
-        ...     space,
-        ...     (3,),
-        ...     simulate=lambda theta, rng: theta + rng.standard_normal((len(theta), 3)),
-        ...     log_prob=lambda theta, x: -0.5 * ((x - theta) ** 2).sum(axis=1),
-        ...     score=lambda theta, x: (x - theta).sum(axis=1, keepdims=True),
-        ... )
+        >>> model = ks.models.SIS(weights=np.ones((3, 3)), times=[0, 1, 2, 3])  # small
         >>> rng = np.random.default_rng(0)
-        >>> network = ks.networks.MLP((3,), 1, rng, embedding=(8,), hidden=(8,))  # not trained
-        >>> untrained = ks.Surrogate(network, space, (3,))
+        >>> network = ks.networks.MLP((4, 3), 2, rng, embedding=(8,), hidden=(8,))  # not trained
+        >>> untrained = ks.Surrogate(network, model.space, model.x_shape)
         >>> made = ks.report({"untrained": untrained}, model, path="report.html")
         >>> made.path.name, list(made.scorecards)
         ('report.html', ['untrained'])
