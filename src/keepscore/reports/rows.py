@@ -26,6 +26,7 @@ from keepscore.reports.content import (
     ScoreRow,
     Surfaces,
 )
+from keepscore.space import Space, tensor_grid
 
 
 def ideals(cards: Mapping[str, Scorecard]) -> dict[str, Estimate]:
@@ -114,7 +115,7 @@ def intervals_from(
 def posterior_rows(
     method: str, like: Likelihood, level: float = 0.95, seed: int = 0
 ) -> tuple[PosteriorRow, ...]:
-    """Posterior of the raw parameters of one group under a uniform prior, by NUTS."""
+    """Posterior of the raw parameters of one group under the prior of its space, by NUTS."""
     names, tail = list(like.space.names), (1 - level) / 2
     draws = posterior(like, seed=seed)
     found = chain_quality(draws, names)
@@ -130,15 +131,19 @@ def posterior_rows(
 
 
 def grid_posterior_rows(
-    surfaces: Surfaces, method: str, level: float = 0.95
+    surfaces: Surfaces, method: str, space: Space, level: float = 0.95
 ) -> tuple[PosteriorRow, ...]:
     """The same from the first group's surface: an exact likelihood is too slow for a sampler.
 
-    The prior is uniform in the working parameters, as the sampler's; sums over the grid stand for
-    integrals.
+    The prior is that of the space, as the sampler's; sums over the grid stand for integrals.
     """
     surface = next(s for s in surfaces.groups[0].surfaces if s.method == method)
-    density, tail = np.exp(surface.values), (1 - level) / 2
+    values, tail = np.asarray(surface.values, dtype=np.float64), (1 - level) / 2
+    if space.has_prior:
+        nodes = tensor_grid([axis.values for axis in surfaces.axes])
+        prior = np.asarray(space.unnormalised_log_prior(nodes)).reshape(values.shape)
+        values = values + prior
+    density = np.exp(values - values.max())
     rows = []
     for k, axis in enumerate(surfaces.axes):
         if axis.raw_values is None:
