@@ -31,6 +31,8 @@ from scipy import special
 from keepscore.checks import Floats, as_floats, as_number
 from keepscore.errors import DomainError, DtypeError, FormatError, ShapeError
 
+__all__ = ["Beta", "LogNormal", "MultivariateNormal", "Normal", "Uniform"]
+
 LOG_ROOT_2PI = 0.5 * math.log(2 * math.pi)
 LARGEST_D = 4096  # parameters of one multivariate normal
 
@@ -40,6 +42,10 @@ Numbers: TypeAlias = Any  # an array of NumPy's or JAX's
 @dataclass(frozen=True)
 class Uniform:
     """Constant between low and high, in the raw parameter.
+
+    Args:
+        low: Lower end.
+        high: Upper end.
 
     Example:
         >>> import keepscore as ks
@@ -75,6 +81,10 @@ class Uniform:
 class Normal:
     """Normal with this mean and standard deviation, in the raw parameter.
 
+    Args:
+        mean: Mean.
+        sd: Standard deviation.
+
     Example:
         >>> import keepscore as ks
         >>> space = ks.Space([ks.Parameter("shift", transform="identity",
@@ -109,6 +119,10 @@ class Normal:
 @dataclass(frozen=True)
 class LogNormal:
     """The logarithm of the raw parameter is normal, with this mean and standard deviation.
+
+    Args:
+        mean: Mean of the logarithm.
+        sd: Standard deviation of the logarithm.
 
     Example:
         >>> import keepscore as ks
@@ -148,6 +162,12 @@ class LogNormal:
 @dataclass(frozen=True)
 class Beta:
     """A beta distribution between low and high, in the raw parameter.
+
+    Args:
+        a: First shape: a - 1 is the power of the distance from low.
+        b: Second shape: b - 1 is the power of the distance from high.
+        low: Lower end.
+        high: Upper end.
 
     Example:
         >>> import keepscore as ks
@@ -198,6 +218,10 @@ FAMILIES: dict[str, type[Prior]] = {
 @dataclass(frozen=True)
 class MultivariateNormal:
     """All working parameters together: a normal with this mean (d,) and covariance (d, d).
+
+    Args:
+        mean: Means of the working parameters, (d,).
+        covariance: Their covariance, (d, d), symmetric and positive definite.
 
     Example:
         >>> import keepscore as ks

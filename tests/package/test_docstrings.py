@@ -8,8 +8,8 @@ import pytest
 
 import keepscore as ks
 
-SUBPACKAGES = ("models", "figures")
-NOT_DOCUMENTED = {"models", "networks", "errors", "figures", "__version__"}
+SUBPACKAGES = ("models", "figures", "priors")
+NOT_DOCUMENTED = {"models", "networks", "errors", "figures", "priors", "__version__"}
 
 
 def public_names():
