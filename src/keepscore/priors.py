@@ -44,8 +44,11 @@ class Uniform:
     """Constant between low and high, in the raw parameter.
 
     Args:
-        low: Lower end.
-        high: Upper end.
+        low: The smallest value.
+        high: The largest value.
+
+    Raises:
+        DomainError: low is not below high.
 
     Example:
         >>> import keepscore as ks
@@ -82,8 +85,11 @@ class Normal:
     """Normal with this mean and standard deviation, in the raw parameter.
 
     Args:
-        mean: Mean.
-        sd: Standard deviation.
+        mean: Of the raw parameter.
+        sd: Of the raw parameter.
+
+    Raises:
+        DomainError: sd is not positive.
 
     Example:
         >>> import keepscore as ks
@@ -121,8 +127,11 @@ class LogNormal:
     """The logarithm of the raw parameter is normal, with this mean and standard deviation.
 
     Args:
-        mean: Mean of the logarithm.
-        sd: Standard deviation of the logarithm.
+        mean: Of the logarithm.
+        sd: Of the logarithm.
+
+    Raises:
+        DomainError: sd is not positive.
 
     Example:
         >>> import keepscore as ks
@@ -164,10 +173,13 @@ class Beta:
     """A beta distribution between low and high, in the raw parameter.
 
     Args:
-        a: First shape: a - 1 is the power of the distance from low.
-        b: Second shape: b - 1 is the power of the distance from high.
-        low: Lower end.
-        high: Upper end.
+        a: The first shape, positive.
+        b: The second shape, positive.
+        low: The smallest value.
+        high: The largest value.
+
+    Raises:
+        DomainError: A shape that is not positive, or low not below high.
 
     Example:
         >>> import keepscore as ks
@@ -220,8 +232,12 @@ class MultivariateNormal:
     """All working parameters together: a normal with this mean (d,) and covariance (d, d).
 
     Args:
-        mean: Means of the working parameters, (d,).
-        covariance: Their covariance, (d, d), symmetric and positive definite.
+        mean: (d,), of the working parameters.
+        covariance: (d, d), of the working parameters.
+
+    Raises:
+        ShapeError: The two do not fit together.
+        DomainError: The covariance is not symmetric and positive definite.
 
     Example:
         >>> import keepscore as ks

@@ -53,7 +53,7 @@ from keepscore.files import (
     remove_leftovers,
     write_sealed,
 )
-from keepscore.likelihood import Integers, Likelihood, as_groups
+from keepscore.likelihood import Integers, Likelihood, as_groups, digests
 from keepscore.locks import only_writer
 from keepscore.networks import Network, evaluator
 from keepscore.networks.safetensors_io import (
@@ -226,6 +226,7 @@ class Surrogate:
             kind="surrogate",
             traceable=network.traced(groups),
             calibration=self.calibration,
+            observed=digests(observed),
         )  # fmt: skip
 
     def with_calibration(self, calibration: PlainData | None) -> Surrogate:

@@ -145,8 +145,11 @@ def test_a_flipped_bit_of_the_data_stops_a_training(array, tmp_path):
         ks.train(data, None, Tiny, ks.ASA(), SHORT)
 
 
-def test_what_a_killed_training_left_is_removed(tmp_path):
+def test_what_a_killed_training_left_is_removed(tmp_path, monkeypatch):
+    """Before the first step: a run may be killed many times before it saves anything."""
     left = tmp_path / f".tmp-{_machine()}-dead"
     left.write_bytes(b"half")
-    go(tmp_path)
+    stop_after_one_epoch(monkeypatch)
+    with pytest.raises(KeyboardInterrupt):
+        go(tmp_path)
     assert not left.exists()

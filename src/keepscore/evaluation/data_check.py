@@ -165,7 +165,7 @@ def check_data(
         >>> x = model.simulate([[0.3, 0.3, -1.0]] * 4, np.random.default_rng(0))
         >>> ks.check_data(model, x, draws=50).fits
         True
-        >>> ks.check_data(model, 3 * x + 10, draws=50).fits
+        >>> ks.check_data(model, 3 * x + 10, draws=50, level=0.05).fits
         False
     """
     require_parts(source, "source", "space", "given")
@@ -282,7 +282,7 @@ def _features(surrogate: Surrogate, x: NDArray[Any]) -> Floats:
     return np.concatenate([moments, surrogate.features(x)], axis=1)
 
 
-def _one_per_group(name: str, values: Any, groups: int) -> Floats:
+def _one_per_group(name: str, values: ArrayLike, groups: int) -> Floats:
     array = np.asarray(values, dtype=np.float64)
     if array.shape != (groups,):
         raise ShapeError(f"extra summary {name!r} must have shape ({groups},); got {array.shape}.")

@@ -31,8 +31,8 @@ class StudentTField(Field):
 
     x[i, j] is at (s1[i], s2[j]): l_x acts along the first axis.
     The covariance is sigma2 rho(distance), plus eps^2 at distance zero: `eps` is the **standard
-    deviation** of the nugget, `sigma2` the **variance** of the smooth part; they are fixed at 0 and 1
-    by default.
+    deviation** of the nugget, `sigma2` the **variance** of the smooth part; they are fixed at 0
+    and 1 by default.
 
     Args:
         side: Points per side of a square grid.

@@ -51,16 +51,25 @@ def scorecard_from(
     for method, card in cards.items():
         for row in card.rows():
             values.setdefault(row.metric, {})[method] = row.found
+        for name, test in card.etests(method).items():
+            for metric, found in test.rows():
+                if metric in values:
+                    values[metric][name] = found
     ideal = ideals(cards)
     rows = []
-    for metric, found in values.items():
+    for metric, by_method in values.items():
         name = metric.partition("[")[0]
         if name == "coverage":  # it has a section of its own
             continue
         known = METRICS.get(name, Metric(name, name, "", "", name, name, name, ""))
         rows.append(
             ScoreRow(
-                title_of(metric), known.meaning, found, ideal.get(metric), known.unit, known.better
+                title_of(metric),
+                known.meaning,
+                by_method,
+                ideal.get(metric),
+                known.unit,
+                known.better,
             )
         )
     return tuple(rows), _coverage(cards)
@@ -150,7 +159,7 @@ def grid_posterior_rows(
 
 
 def _coverage(cards: Mapping[str, Scorecard]) -> tuple[Coverage, ...]:
-    tests = {method: card.etest for method, card in cards.items() if card.etest is not None}
+    tests = {k: test for method, card in cards.items() for k, test in card.etests(method).items()}
     if not tests:
         return ()
     first = next(iter(tests.values()))
