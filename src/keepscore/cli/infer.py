@@ -141,6 +141,9 @@ def infer(
         "set_volume": volume,
         "converged": bool(estimate.converged),
         "tests": tests,
+        "quality": None
+        if surrogate.quality is None
+        else surrogate.quality.line(surrogate.space.names),
         "notes": notes,
     }
     text = _text(result)
@@ -252,6 +255,7 @@ def _text(result: dict[str, Any]) -> str:
         f"{result['observations']} observation(s); {percent} {result['interval_kind']} intervals, "
         f"{result['method']}",
         f"Likelihood: {result['basis']}",
+        *([f"Surrogate: {result['quality']}"] if result["quality"] else []),
         f"{'parameter':<14}{'estimate':>12}{'s.e.':>11}{'lower':>12}{'upper':>12}",
     ]
     for row in result["parameters"]:

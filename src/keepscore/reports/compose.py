@@ -40,7 +40,8 @@ from keepscore.inference import confidence_set, mle
 from keepscore.inference import refine as refined_by
 from keepscore.likelihood import Likelihood
 from keepscore.models.base import Model
-from keepscore.reports.content import EXACT, Interval, ReportContent, Surfaces
+from keepscore.quality import POOR
+from keepscore.reports.content import EXACT, Interval, Notice, ReportContent, Surfaces
 from keepscore.reports.notices import warnings_for
 from keepscore.reports.page import write
 from keepscore.reports.pictures import example_from
@@ -249,7 +250,8 @@ def compose(
         title=f"Surrogates of {model.name}",
         created=datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
         methods=_methods(surrogates, exact, refine),
-        findings=(*findings(cards, runs), *_stands_on(likes)),
+        findings=(*findings(cards, runs), *quality_lines(surrogates), *_stands_on(likes)),
+        warnings=poor_scores(surrogates),
         runs=runs,
         scorecard=rows,
         coverage=coverage,
@@ -332,6 +334,33 @@ def findings(cards: Mapping[str, Scorecard], runs: Sequence[Run]) -> tuple[str, 
         level = next(iter(tests.values())).level
         held = join([f"{test.coverage.value:.1%} ({name})" for name, test in tests.items()])
         told.append(f"Wilks' {level:.0%} sets held the truth in {held} of the test groups.")
+    return tuple(told)
+
+
+def quality_lines(surrogates: Mapping[str, Surrogate]) -> tuple[str, ...]:
+    """What training measured of each surrogate, on held-out pairs."""
+    return tuple(
+        f"{name}: {surrogate.quality.line(surrogate.space.names)}."
+        for name, surrogate in surrogates.items()
+        if surrogate.quality is not None
+    )
+
+
+def poor_scores(surrogates: Mapping[str, Surrogate]) -> tuple[Notice, ...]:
+    """A notice for every surrogate that follows the score of a parameter badly."""
+    told = []
+    for name, surrogate in surrogates.items():
+        poor = [] if surrogate.quality is None else surrogate.quality.poor()
+        if poor:
+            which = join([surrogate.space.names[k] for k in poor])
+            told.append(
+                Notice(
+                    "serious",
+                    f"{name} follows the score of {which} badly: R² below {POOR} on held-out "
+                    "pairs. Tests and intervals of it are not to be trusted without calibration; "
+                    "simulate more, or narrow the box.",
+                )
+            )
     return tuple(told)
 
 
