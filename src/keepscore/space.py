@@ -27,7 +27,6 @@ from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike
-from scipy.stats import qmc
 
 from keepscore import priors
 from keepscore.checks import (
@@ -510,6 +509,8 @@ def _log_mass(space: Space, region: Region) -> float:
     width (their density is 1 up to this)."""
     low, high = space.box(region)
     if space.prior is not None:
+        from scipy.stats import qmc  # a second to import, for a prior of this kind alone
+
         points = qmc.Sobol(space.d, seed=0).random(MASS_POINTS)
         theta = space.prior.from_unit(points)
         inside = ((theta >= low) & (theta <= high)).all(axis=1).mean()

@@ -169,7 +169,7 @@ def _require_possible(
     try:
         model_of(surrogate, None, settings).given(xs)
     except (MissingError, TooLargeError):
-        return  # a model of one's own, or one without a likelihood: nobody to ask
+        return  # a model of one's own, or one without a likelihood: it cannot be asked
 
 
 def _joint_calibration(like: Likelihood) -> Calibration | None:

@@ -162,7 +162,7 @@ def refine_with(
     region: Region = "base",
     seed: int = 0,
 ) -> Likelihood:
-    """`refine`, by exact work that somebody else has begun."""
+    """`refine`, by exact work that has begun already."""
     goal = Goal(evaluations, float(tolerance), level, region, seed)
     chunks = np.array_split(np.arange(like.group_count), -(-like.group_count // GROUPS_AT_ONCE))
     correction = joined([Rounds(like[c], work, c, goal).run() for c in chunks])

@@ -15,8 +15,8 @@ A name is a size ("30k"), a family and a size ("mlp-30k"), or "auto".
 Rows of few numbers: at most 16, and continuous (a mixture of densities has no place on a lattice).
 
 A description is JSON: family, layer widths, x_shape, d and whether inputs are scaled. It holds no
-code; a network of a user's own class is only described by that class's name, and whoever loads it
-must bring an instance.
+code; a network of a user's own class is only described by that class's name, and loading it
+needs an instance of it.
 """
 
 from __future__ import annotations
