@@ -10,7 +10,7 @@ import pytest
 from toys import GaussianToy
 
 import keepscore as ks
-from keepscore.errors import MissingError, ShapeError
+from keepscore.errors import DomainError, MissingError, ShapeError
 from keepscore.evaluation.data_check import standardised, two_sided
 from keepscore.evaluation.data_summaries import summaries
 
@@ -64,7 +64,7 @@ def test_planted_misfits_are_seen_and_named(misfit, summary):
 
 
 def test_fields():
-    assert ks.check_data(FIELD, fields(), draws=60).fits
+    assert ks.check_data(FIELD, fields(), draws=60, level=0.05).fits
     trend = fields() + 3 * np.linspace(-1, 1, 8)
     found = ks.check_data(FIELD, trend, draws=60, level=0.05)
     assert not found.fits
@@ -78,7 +78,7 @@ def test_an_epidemic_whose_rates_change_half_way():
     slow, fast = low + 0.2 * (high - low), low + 0.8 * (high - low)
     rng = np.random.default_rng(4)
     right = model.simulate(np.tile(slow, (10, 1)), rng)
-    assert ks.check_data(model, right, draws=60).fits
+    assert ks.check_data(model, right, draws=60, level=0.05).fits
     later = model.simulate(np.tile(fast, (10, 1)), rng)
     changed = right.copy()
     changed[:, 6:] = later[:, 6:]
@@ -136,10 +136,12 @@ def test_z_leaves_the_column_itself_out():
 def test_own_summaries_and_their_shape():
     model = normal()
     xs = 0.5 + np.random.default_rng(7).standard_normal((6, 4))
-    found = ks.check_data(model, xs, draws=40, extra=lambda g: {"range": np.ptp(g, axis=(1, 2))})
+    found = ks.check_data(
+        model, xs, draws=40, level=0.05, extra=lambda g: {"range": np.ptp(g, axis=(1, 2))}
+    )
     assert "range" in [one.name for one in found.summaries]
     with pytest.raises(ShapeError, match="extra summary 'bad'"):
-        ks.check_data(model, xs, draws=40, extra=lambda g: {"bad": np.zeros(3)})
+        ks.check_data(model, xs, draws=40, level=0.05, extra=lambda g: {"bad": np.zeros(3)})
 
 
 def test_groups_are_refused():
@@ -161,7 +163,7 @@ def test_a_surrogate_needs_its_model(surrogate):
 
 def test_a_surrogate_knows_what_it_was_trained_on(surrogate):
     model, rng = normal(), np.random.default_rng(8)
-    right = ks.check_data(surrogate, 0.5 + rng.standard_normal((6, 4)), model, draws=40)
+    right = ks.check_data(surrogate, 0.5 + rng.standard_normal((6, 4)), model, draws=40, level=0.05)
     assert right.novelty is not None
     assert right.novelty > 0.01
     far = ks.check_data(surrogate, 50 * rng.standard_normal((6, 4)), model, draws=40, level=0.05)
@@ -178,13 +180,15 @@ def test_features_of_many_observations_are_those_of_each(surrogate):
 def test_integers_and_lists_are_taken_as_numbers():
     model = normal()
     whole = np.arange(24).reshape(6, 4) % 3
-    a = ks.check_data(model, whole.tolist(), draws=40)
-    b = ks.check_data(model, whole.astype(np.float32), draws=40)
+    a = ks.check_data(model, whole.tolist(), draws=40, level=0.05)
+    b = ks.check_data(model, whole.astype(np.float32), draws=40, level=0.05)
     assert a.to_dict() == b.to_dict()
 
 
 def test_the_picture_has_a_strip_per_summary():
-    found = ks.check_data(normal(), np.random.default_rng(3).standard_normal((6, 4)), draws=40)
+    found = ks.check_data(
+        normal(), np.random.default_rng(3).standard_normal((6, 4)), draws=40, level=0.05
+    )
     figure = ks.figures.data_check(found)
     assert len(figure.axes[0].get_yticklabels()) == len(found.summaries)
 
@@ -193,4 +197,9 @@ def test_toy_of_the_package_fits_itself():
     model = GaussianToy(4)
     theta = np.full((8, model.space.d), np.mean(model.space.box("base"), axis=0))
     xs = model.simulate(theta, np.random.default_rng(10))
-    assert ks.check_data(model, xs, draws=60).fits
+    assert ks.check_data(model, xs, draws=60, level=0.05).fits
+
+
+def test_a_level_that_no_p_value_can_reach_is_refused():
+    with pytest.raises(DomainError, match="Take 99 draws or more"):
+        ks.check_data(normal(), np.zeros((6, 4)), draws=60)

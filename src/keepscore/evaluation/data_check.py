@@ -32,7 +32,14 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from keepscore.checks import Floats, as_floats, as_real, require_count, require_level, require_parts
-from keepscore.errors import DtypeError, KeepscoreError, KeepscoreWarning, MissingError, ShapeError
+from keepscore.errors import (
+    DomainError,
+    DtypeError,
+    KeepscoreError,
+    KeepscoreWarning,
+    MissingError,
+    ShapeError,
+)
 from keepscore.evaluation.data_summaries import summaries
 from keepscore.inference import mle
 from keepscore.inference.maximise import maximum_of
@@ -156,6 +163,7 @@ def check_data(
 
     Raises:
         ShapeError: xs are not one group of observations.
+        DomainError: Too few draws for the level.
         MissingError: A surrogate of a model of your own, and no `model`.
 
     Example:
@@ -163,14 +171,19 @@ def check_data(
         >>> import keepscore as ks
         >>> model = ks.models.GaussianField(shape=(5, 5))
         >>> x = model.simulate([[0.3, 0.3, -1.0]] * 4, np.random.default_rng(0))
-        >>> ks.check_data(model, x, draws=50).fits
+        >>> ks.check_data(model, x, draws=50, level=0.05).fits
         True
-        >>> ks.check_data(model, 3 * x + 10, draws=50).fits
+        >>> ks.check_data(model, 3 * x + 10, draws=50, level=0.05).fits
         False
     """
     require_parts(source, "source", "space", "given")
     draws, level = require_count(draws, "draws", minimum=20), require_level(level)
     seed = require_count(seed, "seed", minimum=0)
+    if level * (draws + 1) < 1:
+        raise DomainError(
+            f"With {draws} draws no p-value is below {1 / (draws + 1):.2g}, and level {level:g} "
+            f"finds no misfit at all. Take {math.ceil(1 / level) - 1} draws or more, or a higher level."
+        )
     simulator = _simulator(source, model)
     if extra is not None and (not callable(extra) or isinstance(extra, type)):
         raise DtypeError(f"extra must be a function of groups of data; got {extra!r:.80}.")

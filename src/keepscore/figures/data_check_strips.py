@@ -29,7 +29,7 @@ def data_check(found: DataCheck, ax: Axes | None = None) -> Figure:
         >>> import keepscore as ks
         >>> model = ks.models.GaussianField(shape=(4, 4))
         >>> x = model.simulate([[0.3, 0.3, -1.0]] * 3, np.random.default_rng(0))
-        >>> figure = ks.figures.data_check(ks.check_data(model, x, draws=30))
+        >>> figure = ks.figures.data_check(ks.check_data(model, x, draws=30, level=0.05))
     """
     rows = found.summaries[::-1]
     with styled():
