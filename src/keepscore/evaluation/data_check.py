@@ -182,7 +182,8 @@ def check_data(
     if level * (draws + 1) < 1:
         raise DomainError(
             f"With {draws} draws no p-value is below {1 / (draws + 1):.2g}, and level {level:g} "
-            f"finds no misfit at all. Take {math.ceil(1 / level) - 1} draws or more, or a higher level."
+            f"finds no misfit at all. Take {math.ceil(1 / level) - 1} draws or more, or a higher "
+            "level."
         )
     simulator = _simulator(source, model)
     if extra is not None and (not callable(extra) or isinstance(extra, type)):
