@@ -27,6 +27,7 @@ PARTS = {
     "simulation": ("simulation",),
     "training": ("training",),
     "inference": ("inference",),
+    "posteriors": ("posteriors",),
     "peers": ("peers.training",),
     "peers-inference": ("peers.inference",),
     "coverage": ("interval_coverage",),

@@ -2,6 +2,7 @@
 
     asa     one surrogate for all observations, trained with exact scores, all by default
     bce     the same without scores
+    rounds  one surrogate per observation, `ks.focus` with four rounds and exact scores
 
 Simulations are what `ks.simulate(model, n)` makes of the task's prior, the surrogate is what
 `ks.train(data)` gives, and its posterior is drawn by particles (`keepscore.inference.smc`). Each
@@ -26,8 +27,8 @@ from keepscore.files import make_folder, read_json, write_json
 from keepscore.inference.smc import smc
 from keepscore.surrogate import Surrogate
 
-METHODS = ("asa", "bce")
-DRAWS = 10_000
+METHODS = ("asa", "bce", "rounds")
+DRAWS, ROUNDS = 10_000, 4
 
 
 def dataset(task: Task, n: int, seed: int) -> Dataset:
@@ -41,13 +42,20 @@ def train(task: Task, n: int, method: str, seed: int) -> Surrogate:
     return ks.train(dataset(task, n, seed), loss=loss, config=ks.TrainConfig(seed=seed))
 
 
+def focused(task: Task, n: int, number: int, seed: int) -> Surrogate:
+    """The surrogate of one observation, from n simulations in four rounds."""
+    observed = task.observation(number)[None]
+    config = ks.TrainConfig(seed=seed)
+    return ks.focus(task.model, observed, n, ROUNDS, seed=seed, config=config, jobs=1)
+
+
 def draw(task: Task, surrogate: Surrogate, number: int, seed: int) -> np.ndarray:
     """10,000 draws of the surrogate's posterior in raw parameters."""
     rng = np.random.default_rng([seed, number])
     like = surrogate.given(task.observation(number)[None])
-    space = task.model.space
+    space = surrogate.space  # that of the task, or what rounds have left of it
     prior = space.unnormalised_log_prior if space.has_prior else None
-    found = smc(like, np.zeros(1, int), task.draw(DRAWS, rng)[None], prior, rng)
+    found = smc(like, np.zeros(1, int), space.draw(DRAWS, rng)[None], prior, rng)
     return space.to_raw(found.theta[0])
 
 
@@ -65,12 +73,15 @@ def run(
     if not left:
         return record
     task, start = TASKS[name](), time.perf_counter()
-    surrogate = train(task, n, method, seed)
-    record["seconds"]["train"] = time.perf_counter() - start
+    surrogate = None
+    if method != "rounds":
+        surrogate = train(task, n, method, seed)
+        record["seconds"]["train"] = time.perf_counter() - start
+        record["network"] = type(surrogate.network.network).__name__
     record["machine"] = machine.describe()
     for number in left:
         start = time.perf_counter()
-        ours = draw(task, surrogate, number, seed)
+        ours = draw(task, surrogate or focused(task, n, number, seed), number, seed)
         record["seconds"][f"draw {number}"] = time.perf_counter() - start
         record["c2st"][str(number)] = c2st(task.posterior(number), ours)
         write_json(file, record)

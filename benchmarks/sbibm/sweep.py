@@ -2,6 +2,7 @@
 
     python -m benchmarks sbibm                    every cell, hours; what is there is not run again
     python -m benchmarks.sbibm --tasks two_moons slcp --n 1000 --observations 1 2 3
+    python -m benchmarks.sbibm --page             table and figure of the documentation
 
 One JSON file per cell in benchmarks/results/sbibm. The published means (Lueckmann et al. 2021, ten
 observations each) are in published.csv.
@@ -17,13 +18,15 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks import machine
-from benchmarks.sbibm import cell
+from benchmarks.sbibm import cell, figure
 from benchmarks.sbibm.reference import OBSERVATIONS
-from benchmarks.sbibm.tasks import TASKS
+from benchmarks.sbibm.tasks import HELD_BACK, TASKS
+from keepscore.figures.saving import save_figure
 from keepscore.files import read_json
 
 SIZES = (1_000, 10_000)
 AMORTISED, SEQUENTIAL = ("NRE", "NPE", "NLE"), ("SNRE", "SNPE", "SNLE")
+MARKS = ("<!-- sbibm: begin -->", "<!-- sbibm: end -->")  # in docs/benchmarks.md
 RESULTS = machine.ROOT / "benchmarks" / "results" / "sbibm"
 
 
@@ -58,34 +61,65 @@ def found(folder: Path = RESULTS) -> list[dict[str, Any]]:
     return [read_json(file) for file in sorted(folder.glob("*.json"))]
 
 
-def table(cells: Iterable[dict[str, Any]]) -> str:
-    """One row per task and number of simulations: ours, and the best published."""
-    rows: dict[tuple[str, int], dict[str, list[float]]] = {}
-    seen: dict[tuple[str, int], set[str]] = {}
-    for one in cells:
-        key = (one["task"], one["n"])
-        values = rows.setdefault(key, {}).setdefault(one["method"], [])
-        values.extend(one["c2st"].values())
-        seen.setdefault(key, set()).update(one["c2st"])
+def goals(task: str, n: int) -> dict[str, float]:
+    """What each method is to reach: with scores what the best amortised method has with ten times
+    the simulations, without them what NRE has with as many, in rounds what the best sequential
+    method has with ten times as many."""
     known = published()
 
-    def best(task: str, n: int, algorithms: Sequence[str]) -> str:
-        values = [known[task, n, a] for a in algorithms if (task, n, a) in known]
-        return f"{min(values):.3f}" if values else ""
-
-    lines = [
-        "| task, N | ours, scores | ours, BCE | NRE | best amortised | best amortised, 10 N | "
-        "best sequential | observations |",
-        "|---|---:|---:|---:|---:|---:|---:|---:|",
-    ]
-    for (task, n), methods in sorted(rows.items()):
-        ours = [f"{statistics.mean(methods[m]):.3f}" if m in methods else "" for m in cell.METHODS]
-        lines.append(
-            f"| {task}, {n:,} | {' | '.join(ours)} | {best(task, n, ('NRE',))} | "
-            f"{best(task, n, AMORTISED)} | {best(task, 10 * n, AMORTISED)} | "
-            f"{best(task, n, SEQUENTIAL)} | {len(seen[task, n])} |"
+    def best(size: int, algorithms: Sequence[str]) -> float:
+        return min(
+            (known[task, size, a] for a in algorithms if (task, size, a) in known), default=1
         )
+
+    return {
+        "asa": best(10 * n, AMORTISED),
+        "bce": best(n, ("NRE",)),
+        "rounds": best(10 * n, SEQUENTIAL),
+    }
+
+
+def means(cells: Iterable[dict[str, Any]]) -> dict[tuple[str, int, str], tuple[float, int]]:
+    """Mean C2ST over observations and seeds, and how many there are of both, by task, size and
+    method."""
+    values: dict[tuple[str, int, str], list[float]] = {}
+    for one in cells:
+        key = (one["task"], one["n"], one["method"])
+        values.setdefault(key, []).extend(one["c2st"].values())
+    return {key: (statistics.mean(v), len(v)) for key, v in values.items() if v}
+
+
+def table(cells: Iterable[dict[str, Any]]) -> str:
+    """One row per task and number of simulations: each method of ours, what it was to reach, and
+    whether it did."""
+    ours = means(cells)
+    lines = [
+        "| task, N | scores | best amortised, 10 N | BCE | NRE, N | rounds | best sequential, 10 N "
+        "|",
+        "|---|---:|---:|---:|---:|---:|---:|",
+    ]
+    for task, n in sorted({key[:2] for key in ours}):
+        goal = goals(task, n)
+        row = []
+        for method in cell.METHODS:
+            if (task, n, method) in ours:
+                value, count = ours[task, n, method]
+                verdict = "met" if value <= goal[method] else "not met"
+                row.append(f"{value:.3f} ({count}) {verdict}")
+            else:
+                row.append("not run")
+            row.append(f"{goal[method]:.3f}")
+        held = "*" if task in HELD_BACK else ""
+        lines.append(f"| {task}{held}, {n:,} | {' | '.join(row)} |")
     return "\n".join(lines)
+
+
+def write_page(page: Path, image: Path, cells: Sequence[dict[str, Any]]) -> None:
+    """The table between the page's two marks, and the figure."""
+    text = page.read_text()
+    begin, end = text.index(MARKS[0]) + len(MARKS[0]), text.index(MARKS[1])
+    page.write_text(f"{text[:begin]}\n{table(cells)}\n{text[end:]}")
+    save_figure(figure.against_simulations(means(cells), published()), image)
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -95,6 +129,11 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--methods", nargs="+", choices=cell.METHODS, default=list(cell.METHODS))
     parser.add_argument("--seeds", nargs="+", type=int, default=[0])
     parser.add_argument("--observations", nargs="+", type=int, default=list(OBSERVATIONS))
+    parser.add_argument("--page", action="store_true", help="run nothing; write table and figure")
     asked = parser.parse_args(arguments)
+    if asked.page:
+        docs = machine.ROOT / "docs"
+        write_page(docs / "benchmarks.md", docs / "images" / "sbibm.svg", found())
+        return
     run(False, asked.tasks, asked.n, asked.methods, asked.seeds, asked.observations)
     print(table(found()))

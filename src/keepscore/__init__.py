@@ -43,6 +43,7 @@ _HOMES = {
     "etest": "keepscore.evaluation",
     "scorecard": "keepscore.evaluation",
     "equivalence": "keepscore.evaluation",
+    "focus": "keepscore.fitting.focus",
     "report": "keepscore.reports.compose",
     "worth": "keepscore.evaluation.pilot",
     "check_data": "keepscore.evaluation.data_check",

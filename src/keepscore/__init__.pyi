@@ -24,6 +24,7 @@ from keepscore.evaluation.ltest import ltest as ltest
 from keepscore.evaluation.pilot import worth as worth
 from keepscore.evaluation.scorecard import scorecard as scorecard
 from keepscore.fitting.fit import fit as fit
+from keepscore.fitting.focus import focus as focus
 from keepscore.inference.calibration import calibrate as calibrate
 from keepscore.inference.confidence import confidence_set as confidence_set
 from keepscore.inference.coverage import local_coverage as local_coverage

@@ -22,6 +22,7 @@ import threading
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from dataclasses import replace as replaced_fields
+from hashlib import blake2b
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 import numpy as np
@@ -63,6 +64,10 @@ class SourceOfShape(LikelihoodSource, Protocol):
 class RefinementRecord(Protocol):
     """What `inference.refine` writes down: printable, and of some groups as of all."""
 
+    @property
+    def error(self) -> Floats: ...
+    @property
+    def evaluations(self) -> Integers: ...
     def of(self, group: Integers) -> RefinementRecord: ...
     def basis(self) -> str: ...
     def contains(self, theta: Floats, group: Integers) -> NDArray[np.bool_]: ...
@@ -226,6 +231,8 @@ class Likelihood:
     calibration: Mapping[str, Any] | None = None
     # Of a refined likelihood: its error, what it cost and where it holds (`inference.refine`).
     refinement: RefinementRecord | None = None
+    # A digest of each group's observations, to tell whether two likelihoods are of the same data.
+    observed: tuple[bytes, ...] | None = None
     # Not copied by `dataclasses.replace`: other functions have another maximum.
     _maxima: dict[Region, Maximum] = field(
         default_factory=dict, init=False, repr=False, compare=False
@@ -328,7 +335,7 @@ class Likelihood:
             ShapeError: Nothing is selected, or the index is not flat.
         """
         chosen, single = self._chosen(index)
-        traced, refinement = self.traceable, self.refinement
+        traced, refinement, observed = self.traceable, self.refinement, self.observed
 
         def surface(theta: Floats) -> Floats:
             if 4 * len(chosen) >= self.group_count:
@@ -348,6 +355,7 @@ class Likelihood:
             if traced is None
             else Traced(OfChosen(traced.function), (traced.data, chosen)),
             refinement=None if refinement is None else refinement.of(chosen),
+            observed=None if observed is None else tuple(observed[i] for i in chosen),
         )
         object.__setattr__(part, "_whole", (self, chosen))
         return part
@@ -426,6 +434,16 @@ def require_likelihood(like: object) -> Likelihood:
             f"got {type(like).__name__}."
         )
     return like
+
+
+def digests(groups: NDArray[Any]) -> tuple[bytes, ...]:
+    """One digest per group of observations (g, n, *x_shape): the same for the same numbers,
+    whatever their dtype."""
+    # + 0: a negative zero is a zero.
+    return tuple(
+        blake2b((np.asarray(group, dtype=np.float64) + 0.0).tobytes(), digest_size=8).digest()
+        for group in groups
+    )
 
 
 def as_groups(

@@ -31,6 +31,8 @@ from scipy import special
 from keepscore.checks import Floats, as_floats, as_number
 from keepscore.errors import DomainError, DtypeError, FormatError, ShapeError
 
+__all__ = ["Beta", "LogNormal", "MultivariateNormal", "Normal", "Uniform"]
+
 LOG_ROOT_2PI = 0.5 * math.log(2 * math.pi)
 LARGEST_D = 4096  # parameters of one multivariate normal
 
@@ -40,6 +42,13 @@ Numbers: TypeAlias = Any  # an array of NumPy's or JAX's
 @dataclass(frozen=True)
 class Uniform:
     """Constant between low and high, in the raw parameter.
+
+    Args:
+        low: The smallest value.
+        high: The largest value.
+
+    Raises:
+        DomainError: low is not below high.
 
     Example:
         >>> import keepscore as ks
@@ -75,6 +84,13 @@ class Uniform:
 class Normal:
     """Normal with this mean and standard deviation, in the raw parameter.
 
+    Args:
+        mean: Of the raw parameter.
+        sd: Of the raw parameter.
+
+    Raises:
+        DomainError: sd is not positive.
+
     Example:
         >>> import keepscore as ks
         >>> space = ks.Space([ks.Parameter("shift", transform="identity",
@@ -109,6 +125,13 @@ class Normal:
 @dataclass(frozen=True)
 class LogNormal:
     """The logarithm of the raw parameter is normal, with this mean and standard deviation.
+
+    Args:
+        mean: Of the logarithm.
+        sd: Of the logarithm.
+
+    Raises:
+        DomainError: sd is not positive.
 
     Example:
         >>> import keepscore as ks
@@ -148,6 +171,15 @@ class LogNormal:
 @dataclass(frozen=True)
 class Beta:
     """A beta distribution between low and high, in the raw parameter.
+
+    Args:
+        a: The first shape, positive.
+        b: The second shape, positive.
+        low: The smallest value.
+        high: The largest value.
+
+    Raises:
+        DomainError: A shape that is not positive, or low not below high.
 
     Example:
         >>> import keepscore as ks
@@ -198,6 +230,14 @@ FAMILIES: dict[str, type[Prior]] = {
 @dataclass(frozen=True)
 class MultivariateNormal:
     """All working parameters together: a normal with this mean (d,) and covariance (d, d).
+
+    Args:
+        mean: (d,), of the working parameters.
+        covariance: (d, d), of the working parameters.
+
+    Raises:
+        ShapeError: The two do not fit together.
+        DomainError: The covariance is not symmetric and positive definite.
 
     Example:
         >>> import keepscore as ks

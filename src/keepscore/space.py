@@ -69,8 +69,8 @@ class Parameter:
         train_margin: Training uses an interval wider by this share, half of it on either side; None
             is the space's default, 20% for up to three parameters.
         test_margin: The E-test uses an interval narrower by this share.
-        prior: Of the raw value, one of `ks.priors`; None is uniform in the working parameter. With
-            a prior (or one of the space) the bounds may be left out.
+        prior: Of the raw value, one of `ks.priors`; None is uniform in the working value. With a
+            prior (or one of the space) the bounds may be left out.
 
     Raises:
         DomainError: Bounds that are not finite or not in order, or a margin out of range.

@@ -53,7 +53,7 @@ from keepscore.files import (
     remove_leftovers,
     write_sealed,
 )
-from keepscore.likelihood import Integers, Likelihood, as_groups
+from keepscore.likelihood import Integers, Likelihood, as_groups, digests
 from keepscore.locks import only_writer
 from keepscore.networks import Network, evaluator
 from keepscore.networks.safetensors_io import (
@@ -129,6 +129,11 @@ class Surrogate:
     calibration: Mapping[str, Any] | None = None
     quality: Quality | None = None
 
+    @property
+    def focused(self) -> bool:
+        """Whether it was made by `ks.focus` for one data set, and knows theta in its box only."""
+        return "focus" in self.provenance
+
     def __repr__(self) -> str:
         kind = type(self.network).__name__
         if isinstance(self.network, networks.Scaled):
@@ -194,14 +199,17 @@ class Surrogate:
         groups = _finite(network.group_features(observed))
 
         def pairs(theta: Floats, group: Integers) -> Floats:
+            self._require_inside(theta)
             found = network.pairs(groups, theta, group)
             return found.sum(axis=2, dtype=np.float64).mean(axis=0)
 
         def pairs_gradient(theta: Floats, group: Integers) -> tuple[Floats, Floats]:
+            self._require_inside(theta)
             value, score = network.scores(groups, theta, group)
             return value.sum(axis=1, dtype=np.float64), score.sum(axis=1, dtype=np.float64)
 
         def surface(theta: Floats) -> Floats:
+            self._require_inside(theta)
             if not interpolate:
                 return network.surface(groups, theta)
             return chebyshev.evaluate_all(some_groups, g, theta, INTERPOLATION)
@@ -218,6 +226,7 @@ class Surrogate:
             kind="surrogate",
             traceable=network.traced(groups),
             calibration=self.calibration,
+            observed=digests(observed),
         )  # fmt: skip
 
     def with_calibration(self, calibration: PlainData | None) -> Surrogate:
@@ -297,8 +306,22 @@ class Surrogate:
     def _pairs(self, theta: ArrayLike, x: ArrayLike) -> tuple[Floats, NDArray[Any]]:
         rows, data = as_theta(theta, self.space.d), as_data(x, self.x_shape)
         require_pairs(rows, data)
+        self._require_inside(rows)
         self._require_near(data)
         return rows, data
+
+    def _require_inside(self, theta: Floats) -> None:
+        """A focused surrogate refuses theta outside its box: nothing was simulated there."""
+        if not self.focused:
+            return
+        outside = np.flatnonzero(~self.space.contains(theta, "train", tolerance=1e-6))
+        if len(outside):
+            low, high = self.space.box("train")
+            raise DomainError(
+                "This surrogate was focused on one data set and knows theta between "
+                f"{low.tolist()} and {high.tolist()} (working parameters) only; it was asked at "
+                f"{theta[outside[0]].tolist()}. Ask inside, or train one for the whole space."
+            )
 
     def _require_near(self, x: NDArray[Any]) -> None:
         """Refuse data beyond float32; warn of data absurdly far from what was trained on."""

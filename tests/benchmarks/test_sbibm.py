@@ -125,5 +125,23 @@ def test_the_table_puts_ours_beside_the_published():
         for m, v in (("asa", 0.8), ("bce", 0.9))
     ]
     (row,) = sweep.table(json.loads(json.dumps(cells))).splitlines()[2:]
-    assert row.startswith("| slcp, 1,000 | 0.810 | 0.910 | 0.972 | 0.946 | 0.771 |")
-    assert row.endswith("| 2 |")
+    assert row == (
+        "| slcp, 1,000 | 0.810 (2) not met | 0.771 | 0.910 (2) met | 0.972 | not run | 0.713 |"
+    )
+    held = [{**cells[0], "task": "sir", "c2st": {"1": 0.6}}]
+    assert "| sir*, 1,000 | 0.600 (1) met | 0.680 |" in sweep.table(held)
+
+
+def test_the_page_is_written_between_its_marks(tmp_path):
+    page, image = tmp_path / "page.md", tmp_path / "sbibm.svg"
+    page.write_text(f"before\n{sweep.MARKS[0]}\nold\n{sweep.MARKS[1]}\nafter\n")
+    cells = [{"task": "slcp", "n": 1000, "method": "asa", "seed": 0, "c2st": {"1": 0.7}}]
+    sweep.write_page(page, image, cells)
+    text = page.read_text()
+    assert text.startswith("before\n")
+    assert text.endswith("after\n")
+    assert "old" not in text
+    assert "| slcp, 1,000 | 0.700 (1) met |" in text
+    assert image.stat().st_size > 10_000
+    sweep.write_page(page, image, cells)
+    assert page.read_text() == text

@@ -17,6 +17,7 @@ from scipy import stats
 
 import keepscore as ks
 from keepscore.cli.app import main
+from keepscore.inference import mle
 from keepscore.likelihood import Likelihood
 
 infer = importlib.import_module("keepscore.cli.infer")  # the package's own name is the command
@@ -83,6 +84,32 @@ def test_infer_gives_estimates_intervals_tests_a_picture_and_json(session):
     from_csv = json.loads(run("infer", "asa", "xs.csv", "--json", cwd=session).stdout)
     assert from_csv["parameters"] == result["parameters"]
     assert "estimate" in run("infer", "asa", "xs.npy", cwd=session).stdout
+
+
+def test_infer_with_exact_evaluations_gives_the_exact_answers(session):
+    sys.path.insert(0, os.path.join(os.path.dirname(os.path.dirname(__file__)), "helpers"))
+    from toys import GaussianToy
+
+    words = ("infer", "asa", "xs.npy", "--exact", "24", "--model", "mine:toy", "--test", "mean=0")
+    result = json.loads(run(*words, "--out", "exact", "--json", cwd=session).stdout)
+    truth = mle(GaussianToy().given(np.load(session / "xs.npy")))
+    found = [row["estimate"] for row in result["parameters"]]
+    np.testing.assert_allclose(found, truth.raw, atol=2e-3)
+    plain = json.loads(run("infer", "asa", "xs.npy", "--json", cwd=session).stdout)
+    assert np.abs([r["estimate"] for r in plain["parameters"]] - truth.raw).max() > 2e-3
+    assert plain["basis"] == "surrogate"
+    assert plain["exact_evaluations"] is None
+    assert result["basis"].startswith("refined: error ")
+    assert 5 <= result["exact_evaluations"] <= 25
+    assert "Wilks" in result["notes"][0]
+    assert json.loads((session / "exact" / "inference.json").read_text()) == result
+    parts = {path.name for path in (session / "exact" / "exact").glob("part-*.npz")}
+    assert parts
+    said = run(*words, "--out", "exact", cwd=session).stdout  # again: nothing is computed anew
+    assert f"Likelihood: {result['basis']}" in said
+    assert {path.name for path in (session / "exact" / "exact").glob("part-*.npz")} == parts
+    few = run("infer", "asa", "xs.npy", "--exact", "2", "--model", "mine:toy", cwd=session, code=2)
+    assert "--exact must be at least 5" in few.stderr
 
 
 def test_calibrate_is_kept_and_used(session):

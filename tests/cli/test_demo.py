@@ -15,6 +15,8 @@ from keepscore.evaluation.scorecard import SIZES, Row, Size
 from keepscore.reports import EXACT, ReportContent, comparison
 
 METHODS = ["BCE", "ASA", ADVISED]
+REFINED = "ASA + 20 exact evaluations"
+SHOWN = ["BCE", "ASA", REFINED, ADVISED]
 pytestmark = pytest.mark.timeout(900)  # one fixture holds the whole demo; machines may be busy
 
 
@@ -42,8 +44,14 @@ def test_every_part_of_the_report_knows_all_three(demo):
     content = ReportContent.from_dict(json.loads((demo[0] / "report.json").read_text()))
     assert [run.name for run in content.runs] == METHODS
     assert all(len(run.history) > 1 and run.seconds for run in content.runs)
-    assert all(list(row.values) == METHODS for row in content.scorecard)
-    with_exact = [*METHODS, EXACT]
+    in_etest = [row for row in content.scorecard if REFINED in row.values]
+    assert len(in_etest) == 4  # statistic, volume, two estimates; coverage has its own section
+    assert all(list(row.values) == SHOWN for row in in_etest)
+    assert all(list(r.values) == METHODS for r in content.scorecard if r not in in_etest)
+    for row in in_etest[:1] + in_etest[2:]:  # errors against the exact likelihood
+        assert row.values[REFINED].value < 0.1 * row.values["ASA"].value
+    assert any("refined: error" in sentence for sentence in content.findings)
+    with_exact = [*SHOWN, EXACT]
     assert list(content.coverage[0].values) == with_exact
     assert list(dict.fromkeys(i.method for i in content.intervals)) == with_exact
     assert all([s.method for s in g.surfaces] == with_exact for g in content.surfaces.groups)
@@ -85,11 +93,11 @@ def test_the_demos_report_opens_quietly_and_its_surface_switches(demo, browser):
     address = (demo[0] / "report.html").as_uri()
     with Opened(browser, address) as opened:
         seen = []
-        for label in (*METHODS, "Exact"):
+        for label in (*SHOWN, "Exact"):
             opened.page.get_by_role("radio", name=label, exact=True).check()
             seen.append(opened.picture())
-        assert [s["method"] for s in seen] == [*METHODS, EXACT]
-        assert len({s["map"] for s in seen}) == 4
+        assert [s["method"] for s in seen] == [*SHOWN, EXACT]
+        assert len({s["map"] for s in seen}) >= 4  # the refined one looks like the exact one
         assert opened.complaints == []
         assert [u for u in opened.requests if not u.startswith("data:")] == [address]
 

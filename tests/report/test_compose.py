@@ -1,5 +1,7 @@
 """ks.report: one composition, whoever asks; the exact side once; it says what results say."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from likelihoods import FastToy
@@ -173,3 +175,16 @@ def test_wrong_arguments_are_named_before_the_work(change, error, said, surrogat
     with pytest.raises(error, match=said):
         ks.report(named, **arguments)
     assert not (tmp_path / "page.html").exists()
+
+
+def test_the_first_box_says_how_good_a_surrogate_is(surrogate):
+    """A network of two epochs follows no score: a serious notice names the parameters."""
+    poor = replace(surrogate.quality, score_r2=(0.99, 0.2), score_kind="exact")
+    good = replace(poor, score_r2=(0.99, 0.98))
+    for quality, expected in ((poor, 1), (good, 0), (None, 0)):
+        made = ks.report(replace(surrogate, quality=quality), FastToy(), path=None)
+        told = [n for n in made.content.warnings if "follows the score of sd badly" in n.text]
+        assert len(told) == expected
+        lines = [line for line in made.content.findings if "validation BCE" in line]
+        assert len(lines) == (quality is not None)
+        assert all(notice.severity == "serious" for notice in told)

@@ -52,8 +52,14 @@ def to_sbi_potential(
     observations, or, in sbi's batched sampling, one observation per row. Or a `Likelihood` of one
     group, whose observations are then fixed; xs, the observations it was made from, is what sbi
     shows as `x_o`.
-    prior: a torch distribution of theta; by default `box_prior(source.space)`.
+    prior: a torch distribution of theta; by default `box_prior(source.space)`. A space that has a
+    prior of its own needs it here, as torch knows it.
     """
+    if prior is None and source.space.has_prior:
+        raise MissingError(
+            "The space has a prior, which sbi cannot read. Pass it as a torch distribution of the "
+            "working parameters: prior=..."
+        )
     bridge = _bridge()
     prior = bridge.box_uniform(source.space, "base", device) if prior is None else prior
     if not isinstance(source, Likelihood):

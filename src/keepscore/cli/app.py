@@ -22,7 +22,7 @@ from keepscore.cli import (
     simulate,
     train,
 )
-from keepscore.cli.settings import Voice
+from keepscore.cli.settings import Voice, with_common_options
 from keepscore.cli.shell_words import shell_words
 from keepscore.errors import FormatError, KeepscoreError, KeepscoreWarning, StorageError
 
@@ -60,18 +60,18 @@ def root(
 
 
 app.command("new-model")(new_model.new_model)
-app.command("check-model")(check.check_model)
-app.command("fit")(fit.fit)
-app.command("simulate")(simulate.simulate)
-app.command("train")(train.train)
-app.command("evaluate")(evaluate.evaluate)
-app.command("calibrate")(calibrate.calibrate)
+app.command("check-model")(with_common_options(check.check_model))
+app.command("fit")(with_common_options(fit.fit))
+app.command("simulate")(with_common_options(simulate.simulate))
+app.command("train")(with_common_options(train.train))
+app.command("evaluate")(with_common_options(evaluate.evaluate))
+app.command("calibrate")(with_common_options(calibrate.calibrate))
 app.command("infer")(infer.infer)
-app.command("report")(report.report)
+app.command("report")(with_common_options(report.report))
 app.command("demo")(demo.demo)
-app.command("worth")(pilot.worth)
-app.command("verify")(simulate.verify)
-app.command("repair")(simulate.repair)
+app.command("worth")(with_common_options(pilot.worth))
+app.command("verify")(with_common_options(simulate.verify, config=False))
+app.command("repair")(with_common_options(simulate.repair, config=False))
 
 
 def main() -> None:

@@ -7,10 +7,8 @@ from typing import Annotated
 import typer
 
 from keepscore.cli.settings import (
-    Config,
     Json,
     ModelSettings,
-    Quiet,
     Seed,
     TrainedModel,
     TrainedRun,
@@ -26,9 +24,7 @@ def calibrate(
     level: Annotated[float, typer.Option(help="Level of the held-out check.")] = 0.95,
     seed: Seed = 0,
     settings: ModelSettings = None,
-    quiet: Quiet = False,
     json: Json = False,
-    config: Config = None,
 ) -> None:
     """Simulate the null distribution of the likelihood-ratio statistic, and keep it in the run.
 

@@ -7,11 +7,9 @@ from typing import Annotated
 import typer
 
 from keepscore.cli.settings import (
-    Config,
     Json,
     ModelName,
     ModelSettings,
-    Quiet,
     Seed,
     find_model,
     show,
@@ -24,9 +22,7 @@ def check_model(
     draws: Annotated[int, typer.Option(help="Simulations at each of three points.")] = 1000,
     seed: Seed = 0,
     settings: ModelSettings = None,
-    quiet: Quiet = False,
     json: Json = False,
-    config: Config = None,
 ) -> None:
     """Run the laws every model must obey, and print a table; exit code 1 if one is broken.
 

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from keepscore.cli.settings import (
     CardSize,
-    Config,
     Json,
     ModelSettings,
-    Quiet,
     Seed,
     TrainedModel,
     TrainedRun,
@@ -24,9 +22,7 @@ def evaluate(
     size: CardSize = "small",
     seed: Seed = 0,
     settings: ModelSettings = None,
-    quiet: Quiet = False,
     json: Json = False,
-    config: Config = None,
 ) -> None:
     """Compare a surrogate with the exact likelihood: losses, tests, sets, estimates.
 

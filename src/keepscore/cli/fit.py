@@ -8,11 +8,9 @@ from typing import Annotated
 import typer
 
 from keepscore.cli.settings import (
-    Config,
     Json,
     ModelName,
     ModelSettings,
-    Quiet,
     Seed,
     Voice,
     find_model,
@@ -48,9 +46,7 @@ def fit(
     network: Annotated[str, typer.Option(help="Network, as for train.")] = "auto",
     seed: Seed = 0,
     settings: ModelSettings = None,
-    quiet: Quiet = False,
     json: Json = False,
-    config: Config = None,
 ) -> None:
     """Check, simulate, train, measure, calibrate and report, in one go and within a time.
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -12,7 +13,9 @@ import typer
 from keepscore.cli.settings import (
     Config,
     Json,
+    ModelSettings,
     Quiet,
+    TrainedModel,
     TrainedRun,
     read_observations,
     record_command,
@@ -30,9 +33,12 @@ from keepscore.space import Space, tensor_grid
 
 if TYPE_CHECKING:
     from keepscore.inference.confidence import ConfidenceSet
+    from keepscore.inference.lrt import LRT
     from keepscore.inference.null_distribution import Calibration
+    from keepscore.likelihood import Likelihood
     from keepscore.surrogate import Surrogate
 
+EXACT_FOLDER = "exact"  # of the exact evaluations, in that of the output
 IMPOSSIBLE = 1e6  # a statistic that no calibration ever saw
 NUISANCE_POINTS = {2: 201, 3: 41}  # per side of the grid of parameters that a test leaves free
 
@@ -54,6 +60,17 @@ def infer(
     out: Annotated[
         Path | None, typer.Option("--out", "-o", help="Folder for inference.json and surface.png.")
     ] = None,
+    exact: Annotated[
+        int | None,
+        typer.Option(
+            help="Correct the surrogate by at most so many evaluations of the model's exact "
+            "likelihood, e.g. --exact 40; the output states the error that is left. With --out "
+            "they are kept there, and an interrupted command goes on."
+        ),
+    ] = None,
+    model: TrainedModel = None,
+    settings: ModelSettings = None,
+    jobs: Annotated[int, typer.Option(help="Processes for the exact evaluations.")] = 1,
     quiet: Quiet = False,
     json: Json = False,
     config: Config = None,
@@ -64,9 +81,16 @@ def infer(
     `keepscore calibrate`), and rest on Wilks' theorem otherwise; the output says which. A test
     always prints the chi-square p-value, and the calibrated one beside it where there is one.
 
-    Example: keepscore infer runs/sis/asa outbreak.npy --test lambda=1 --out runs/sis/outbreak
+    With --exact the answers are those of the exact likelihood, within the error that is printed.
+
+    Examples:
+
+      keepscore infer runs/sis/asa outbreak.npy --test lambda=1 --out runs/sis/outbreak
+
+      keepscore infer runs/sis/asa outbreak.npy --exact 40
     """
-    from keepscore.inference import confidence_set, mle
+    from keepscore.cli.train import model_of
+    from keepscore.inference import confidence_set, mle, refine
     from keepscore.surrogate import load
 
     surrogate = load(run)
@@ -77,12 +101,17 @@ def infer(
             f"{observations} holds {like.group_count} groups, shape {xs.shape}; infer takes one "
             f"group at a time, (n, {', '.join(map(str, surrogate.x_shape))})."
         )
-    _require_possible(surrogate, xs)
+    if exact is None:
+        _require_possible(surrogate, xs, model, settings)
     folder = None if out is None else make_folder(out)
-    calibrated = _joint_calibration(like) is not None
-    notes = _notes(surrogate.calibration, calibrated, like.group_size)
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", KeepscoreWarning)
+        if exact is not None:
+            kept = None if folder is None else folder / EXACT_FOLDER
+            truth = model_of(surrogate, model, settings).given(xs)
+            like = refine(like, truth, exact, jobs=jobs, path=kept, progress=not (quiet or json))
+        calibrated = _joint_calibration(like) is not None
+        notes = _notes(surrogate.calibration, calibrated, like)
         estimate = mle(like)
         chosen = confidence_set(like, level, method="calibrated" if calibrated else "wilks")
         intervals, volume = chosen.intervals, float(chosen.volume)
@@ -91,6 +120,10 @@ def infer(
 
     result = {
         "observations": like.group_size,
+        "basis": like.basis,
+        "exact_evaluations": None
+        if like.refinement is None
+        else int(like.refinement.evaluations[0]),
         "level": level,
         "method": chosen.method,
         "parameters": [
@@ -108,11 +141,15 @@ def infer(
         "set_volume": volume,
         "converged": bool(estimate.converged),
         "tests": tests,
+        "quality": None
+        if surrogate.quality is None
+        else surrogate.quality.line(surrogate.space.names),
         "notes": notes,
     }
     text = _text(result)
     if folder is not None:
         asked = {"run": run, "observations": observations, "level": level, "test": test}
+        asked |= {"exact": exact, "model": model, "settings": settings}
         record_command(folder, "infer", asked)
         write_json(folder / "inference.json", result)
         _picture(folder / "surface.png", chosen)
@@ -120,26 +157,36 @@ def infer(
     show(result, text, json)
 
 
-def _require_possible(surrogate: Surrogate, xs: np.ndarray) -> None:
+def _require_possible(
+    surrogate: Surrogate, xs: np.ndarray, model: str | None, settings: list[str] | None
+) -> None:
     """A network answers to any numbers; the model knows which can be observed (0 and 1, say)."""
     from keepscore.cli.train import model_of
 
+    if model is not None:
+        model_of(surrogate, model, settings).given(xs)
+        return
     try:
-        model_of(surrogate, None, None).given(xs)
+        model_of(surrogate, None, settings).given(xs)
     except (MissingError, TooLargeError):
         return  # a model of one's own, or one without a likelihood: nobody to ask
 
 
-def _joint_calibration(like: Any) -> Calibration | None:
+def _joint_calibration(like: Likelihood) -> Calibration | None:
     """The surrogate's calibration, if it is of all parameters together and for such groups."""
     from keepscore.inference.null_distribution import find_calibration
 
     return find_calibration(like, None, like.space.names, "base")
 
 
-def _notes(calibration: Any, calibrated: bool, size: int) -> list[str]:
+def _notes(calibration: Mapping[str, Any] | None, calibrated: bool, like: Likelihood) -> list[str]:
     if calibrated:
         return []
+    if like.refinement is not None:
+        return [
+            "Intervals and p-values rest on Wilks' theorem; a calibration is of the surrogate "
+            "alone and does not apply to the corrected likelihood."
+        ]
     if calibration is None:
         return [
             "This surrogate has no calibration: intervals and p-values rest on Wilks' theorem and "
@@ -147,12 +194,12 @@ def _notes(calibration: Any, calibrated: bool, size: int) -> list[str]:
         ]
     return [
         f"The calibration is for groups of {calibration.get('group_size')} and "
-        f"{', '.join(map(str, calibration.get('parameters', ())))}; these are {size}: intervals "
-        "rest on Wilks' theorem instead."
+        f"{', '.join(map(str, calibration.get('parameters', ())))}; these are {like.group_size}: "
+        "intervals rest on Wilks' theorem instead."
     ]
 
 
-def _test(like: Any, space: Space, text: str) -> dict[str, Any]:
+def _test(like: Likelihood, space: Space, text: str) -> dict[str, Any]:
     from keepscore.inference import lrt
 
     name, equals, value = text.partition("=")
@@ -181,7 +228,7 @@ def _test(like: Any, space: Space, text: str) -> dict[str, Any]:
     }
 
 
-def _joint_p_value(like: Any, calibration: Calibration, k: int, outcome: Any) -> float:
+def _joint_p_value(like: Likelihood, calibration: Calibration, k: int, outcome: LRT) -> float:
     """The largest calibrated p-value among theta whose k-th entry has its null value.
 
     It is above 1 - level where the projection of the calibrated set holds that value, so the test
@@ -207,6 +254,8 @@ def _text(result: dict[str, Any]) -> str:
     lines = [
         f"{result['observations']} observation(s); {percent} {result['interval_kind']} intervals, "
         f"{result['method']}",
+        f"Likelihood: {result['basis']}",
+        *([f"Surrogate: {result['quality']}"] if result["quality"] else []),
         f"{'parameter':<14}{'estimate':>12}{'s.e.':>11}{'lower':>12}{'upper':>12}",
     ]
     for row in result["parameters"]:

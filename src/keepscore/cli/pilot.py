@@ -8,11 +8,9 @@ from typing import Annotated
 import typer
 
 from keepscore.cli.settings import (
-    Config,
     Json,
     ModelName,
     ModelSettings,
-    Quiet,
     Seed,
     find_model,
     say,
@@ -32,9 +30,7 @@ def worth(
     ] = None,
     seed: Seed = 0,
     settings: ModelSettings = None,
-    quiet: Quiet = False,
     json: Json = False,
-    config: Config = None,
 ) -> None:
     """Small runs with and without scores: what a score costs, what it is worth, what to do.
 

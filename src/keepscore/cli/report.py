@@ -10,10 +10,8 @@ import typer
 
 from keepscore.cli.settings import (
     CardSize,
-    Config,
     Json,
     ModelSettings,
-    Quiet,
     Seed,
     TrainedModel,
     read_observations,
@@ -34,9 +32,7 @@ def report(
     size: CardSize = "small",
     seed: Seed = 0,
     settings: ModelSettings = None,
-    quiet: Quiet = False,
     json: Json = False,
-    config: Config = None,
 ) -> None:
     """Scorecards, training curves and likelihood surfaces of one run or several, in one page.
 

@@ -13,10 +13,13 @@ table that no command answers to, is an error with the nearest match.
 
 from __future__ import annotations
 
+import functools
+import inspect
 import io
 import json
 import tomllib
 import warnings
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -110,6 +113,32 @@ def _quieten(wanted: bool) -> bool:
 Quiet = Annotated[
     bool, typer.Option("--quiet", "-q", help="Say nothing on the way.", callback=_quieten)
 ]
+
+
+def with_common_options(function: Callable[..., None], config: bool = True) -> Callable[..., None]:
+    """The command with --quiet and, where it has settings for a file, --config. Both act by
+    themselves when they are read, so the command never sees them."""
+
+    @functools.wraps(function)
+    def command(*arguments: Any, **given: Any) -> None:
+        function(*arguments, **{k: v for k, v in given.items() if k not in common})
+
+    common: dict[str, Any] = {"quiet": (Quiet, False)}
+    if config:
+        common["config"] = (Config, None)
+    signature = inspect.signature(function, eval_str=True)
+    added = [
+        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=kind)
+        for name, (kind, default) in common.items()
+    ]
+    whole = signature.replace(parameters=[*signature.parameters.values(), *added])
+    command.__signature__ = whole  # type: ignore[attr-defined]
+    command.__annotations__ = {
+        name: parameter.annotation for name, parameter in whole.parameters.items()
+    }
+    return command
+
+
 ModelName = Annotated[str, typer.Argument(help=HELP, autocompletion=_known_models)]
 Seed = Annotated[int, typer.Option("--seed", help="Root of all randomness.", min=0)]
 TrainedRun = Annotated[Path, typer.Argument(help="Folder of a trained surrogate.")]

@@ -8,11 +8,9 @@ from typing import Annotated, Any
 import typer
 
 from keepscore.cli.settings import (
-    Config,
     Json,
     ModelName,
     ModelSettings,
-    Quiet,
     Seed,
     find_model,
     record_command,
@@ -44,9 +42,7 @@ def simulate(
         str, typer.Option(help="raise: stop at NaN or infinity; drop: leave them out, recorded.")
     ] = "raise",
     settings: ModelSettings = None,
-    quiet: Quiet = False,
     json: Json = False,
-    config: Config = None,
 ) -> None:
     """Simulate a dataset (theta, x, score) into a folder; the same command goes on where it was.
 
@@ -76,7 +72,7 @@ def simulate(
     show(result, f"{dataset!r}\nin {out}", json)
 
 
-def verify(folder: Folder, quiet: Quiet = False, json: Json = False) -> None:
+def verify(folder: Folder, json: Json = False) -> None:
     """Read every byte of a dataset and compare checksums; exit code 1 if anything is damaged."""
     from keepscore import data
 
@@ -97,7 +93,6 @@ def repair(
         ),
     ] = None,
     settings: ModelSettings = None,
-    quiet: Quiet = False,
     json: Json = False,
 ) -> None:
     """Simulate damaged shards again, to the same bytes."""

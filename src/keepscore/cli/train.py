@@ -8,9 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from keepscore.cli.settings import (
-    Config,
     Json,
-    Quiet,
     Seed,
     Voice,
     find_model,
@@ -62,9 +60,7 @@ def train(
         bool, typer.Option("--fresh", help="Start anew; what was trained in --out is removed.")
     ] = False,
     seed: Seed = 0,
-    quiet: Quiet = False,
     json: Json = False,
-    config: Config = None,
 ) -> None:
     """Train a network that stands in for the likelihood; the same command goes on where it was.
 

@@ -16,8 +16,9 @@ from dataclasses import asdict, dataclass, fields
 from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 
-from keepscore.checks import Floats, require_choice, require_count, require_name
+from keepscore.checks import Floats, as_theta, require_choice, require_count, require_name
 from keepscore.data import design
 from keepscore.errors import (
     DomainError,
@@ -37,6 +38,8 @@ LEAST_ROWS, MOST_ROWS = 64, 8192
 MOST_BYTES = 64 * 2**20
 MOST_SHARDS = 2**15  # their records fit into one manifest
 MOST_N = 2**60  # rows, and bytes
+MOST_GIVEN = 1_000_000  # numbers in a theta that a plan holds
+OWN = ("contacts", "given")  # what only some plans tell
 ON_INVALID = ("raise", "drop")
 NEEDED = (
     *("name", "space", "x_shape", "x_dtype", "score_kind", "symmetries", "structure"),
@@ -60,6 +63,7 @@ class Plan:
     on_invalid: str
     shard_rows: int
     contacts: Mapping[str, Any] | list[Any] | None = None  # where the description has no graph
+    given: list[list[float]] | None = None  # theta (n, d), where it is not the design's
 
     @property
     def space(self) -> Space:
@@ -77,6 +81,8 @@ class Plan:
     def thetas(self, shard: int) -> Floats:
         """The design of one shard: (rows, d)."""
         rows = self.rows(shard)
+        if self.given is not None:
+            return np.array(self.given[rows.start : rows.stop], dtype=np.float64)
         return design.thetas(self.space, self.n, self.seed, self.purpose, shard, rows)
 
     def arrays(self) -> dict[str, tuple[tuple[int, ...], np.dtype[Any]]]:
@@ -103,18 +109,19 @@ class Plan:
             return None
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain data; a plan without a graph of its own is as it always was."""
+        """Plain data; a plan without a graph or thetas of its own is as it always was."""
         content = asdict(self)
-        if self.contacts is None:
-            del content["contacts"]
+        for name in OWN:
+            if content[name] is None:
+                del content[name]
         return content
 
     @classmethod
     def from_dict(cls, content: Mapping[str, Any]) -> Plan:
         """A plan from JSON, checked as if a stranger had written it."""
         try:
-            values = {f.name: content[f.name] for f in fields(cls) if f.name != "contacts"}
-            values["contacts"] = content.get("contacts")
+            values = {f.name: content[f.name] for f in fields(cls) if f.name not in OWN}
+            values |= {name: content.get(name) for name in OWN}
             values["x_shape"] = tuple(values["x_shape"])
             values["symmetries"] = tuple(values["symmetries"])
             plan = cls(**values)
@@ -149,6 +156,12 @@ class Plan:
         if self.contacts is not None and len(as_weights(self.contacts)) != self.x_shape[1]:
             raise ValueError("the graph is not one of these people")
         space = self.space
+        if self.given is not None:
+            rows = self.given
+            if not all(type(v) is float for row in rows for v in row):
+                raise ValueError("theta is not made of numbers")
+            if len(_given(np.array(rows), space)) != self.n:
+                raise ValueError("theta does not have n rows")
         for symmetry in self.symmetry_records():
             entries, parameters = len(symmetry.x_index), len(symmetry.theta_index)
             if (entries, parameters) != (math.prod(self.x_shape), space.d):
@@ -160,7 +173,15 @@ class Plan:
         return hashlib.sha256(text.encode()).hexdigest()
 
 
-def make_plan(model: Model, n: int, seed: int, purpose: str, scores: bool, on_invalid: str) -> Plan:
+def make_plan(
+    model: Model,
+    n: int,
+    seed: int,
+    purpose: str,
+    scores: bool,
+    on_invalid: str,
+    theta: ArrayLike | None = None,
+) -> Plan:
     """The plan of `simulate(model, n, seed, ...)`, with its arguments checked."""
     missing = [name for name in NEEDED if not hasattr(model, name)]
     if missing:
@@ -180,6 +201,9 @@ def make_plan(model: Model, n: int, seed: int, purpose: str, scores: bool, on_in
         raise unknown_name("purpose", purpose, design.PURPOSES)
     require_choice(on_invalid, "value of on_invalid", ON_INVALID)
     x_shape = tuple(require_count(side, "a side of x_shape", minimum=0) for side in model.x_shape)
+    given = None if theta is None else _given(theta, model.space)
+    if given is not None and len(given) != n:
+        raise ShapeError(f"theta has {len(given)} row(s), n is {n}; they must be the same.")
     x_dtype = np.dtype(model.x_dtype)
     if x_dtype.kind not in "biuf":
         raise DtypeError(f"x_dtype of {model.name} must be real numbers; got {x_dtype}.")
@@ -199,7 +223,25 @@ def make_plan(model: Model, n: int, seed: int, purpose: str, scores: bool, on_in
         on_invalid=on_invalid,
         shard_rows=rows,
         contacts=_own_contacts(model, x_shape),
+        given=None if given is None else given.tolist(),
     )
+
+
+def _given(theta: ArrayLike, space: Space) -> Floats:
+    """theta (n, d) to simulate at: finite, in the train box, no more than a plan can hold."""
+    rows = as_theta(theta, space.d)
+    if rows.size > MOST_GIVEN:
+        raise DomainError(
+            f"theta holds {rows.size} numbers; a data set is made of at most {MOST_GIVEN} given "
+            "ones. Make several sets, with seeds of their own."
+        )
+    outside = np.flatnonzero(~space.contains(rows, "train"))
+    if len(outside):
+        raise DomainError(
+            f"{len(outside)} of {len(rows)} theta lie outside the train box of the space; the "
+            f"first is row {outside[0]}, {rows[outside[0]].tolist()} in working parameters."
+        )
+    return rows
 
 
 def contacts_of(model: object) -> Floats | None:

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from keepscore.cluster import Cluster
 from keepscore.data import store, workers
@@ -58,6 +59,7 @@ def simulate(
     jobs: int | None = None,
     cluster: Cluster | None = None,
     on_invalid: str = "raise",
+    theta: ArrayLike | None = None,
 ) -> Dataset:
     """Simulate n rows (theta, x, score).
 
@@ -76,6 +78,9 @@ def simulate(
         cluster: Address of a Dask scheduler, or a `distributed.Client`, to use instead of `jobs`.
             With `path`, its workers must see the same file system.
         on_invalid: "raise" stops at NaN or infinity; "drop" leaves such rows out and records them.
+        theta: Working parameters (n, d) inside the train box to simulate at, instead of a design;
+            at most a million numbers. What is learned from such a set is relative to the evidence
+            under their distribution.
 
     Returns:
         The data set, in memory, or on disk where `path` is given.
@@ -94,7 +99,7 @@ def simulate(
         >>> bool((ks.simulate(model, 100, seed=1).x == data.x).all())
         True
     """
-    plan = make_plan(model, n, seed, purpose, scores, on_invalid)
+    plan = make_plan(model, n, seed, purpose, scores, on_invalid, theta)
     if path is None:
         _require_memory(plan)
         require_possible(plan)

@@ -165,7 +165,7 @@ def check_data(
         >>> x = model.simulate([[0.3, 0.3, -1.0]] * 4, np.random.default_rng(0))
         >>> ks.check_data(model, x, draws=50).fits
         True
-        >>> ks.check_data(model, 3 * x + 10, draws=50).fits
+        >>> ks.check_data(model, 3 * x + 10, draws=50, level=0.05).fits
         False
     """
     require_parts(source, "source", "space", "given")

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +28,7 @@ from numpy.typing import NDArray
 from scipy import stats
 
 from keepscore.checks import Floats, as_counts, require_count, require_level, require_parts
+from keepscore.cluster import Cluster
 from keepscore.errors import DomainError, KeepscoreWarning, MissingError
 from keepscore.evaluation.estimate import Estimate, stratified_mean
 from keepscore.evaluation.exact_cache import Arrays, cached
@@ -101,6 +102,7 @@ class ETest:
     null_distance: float
     basis: str = ""
     refined: ETest | None = None
+    evaluations: int | None = None  # of a refined one: the most exact evaluations per group
 
     def __post_init__(self) -> None:
         for found in (self.surrogate, self.exact):
@@ -161,6 +163,7 @@ class ETest:
             },
             "null": _rounded(np.sort(found.statistic, axis=None), 3),
             "basis": self.basis,
+            "exact_evaluations": self.evaluations,
             "refined": None if self.refined is None else self.refined.to_dict(),
         }
 
@@ -178,6 +181,7 @@ def etest(
     tolerance: float = TOLERANCE,
     jobs: int = 1,
     path: Path | None = None,
+    cluster: Cluster | None = None,
 ) -> ETest:
     """Inference with a surrogate beside inference with the model's own likelihood.
 
@@ -196,6 +200,7 @@ def etest(
         tolerance: Of the refined log-likelihood.
         jobs: Worker processes for the exact evaluations of refining.
         path: Folder that keeps these evaluations, to go on after an interruption.
+        cluster: Address of a Dask scheduler, or a `distributed.Client`, to use instead of `jobs`.
 
     Returns:
         Both inferences, per theta and group, and their comparison with standard errors.
@@ -220,8 +225,8 @@ def etest(
         truth = test_set
     refined = None
     if refine is not None:
-        source = RefinedSource(surrogate, model, refine, tolerance, jobs, path)
-        refined = _compared(source, truth, None)
+        source = RefinedSource(surrogate, model, refine, tolerance, jobs, path, cluster)
+        refined = replace(_compared(source, truth, None), evaluations=refine)
     return _compared(surrogate, truth, refined)
 
 

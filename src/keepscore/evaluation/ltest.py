@@ -1,6 +1,6 @@
 """The L-test: how close is the learned log-ratio to the exact one, over the whole base space?
 
-Pairs (theta_i, x_i), theta_i uniform over the base space, x_i ~ p(x | theta_i); pi a permutation
+Pairs (theta_i, x_i), theta_i drawn from the base space, x_i ~ p(x | theta_i); pi a permutation
 without fixed points; h the surrogate's log-ratio, l the exact log-likelihood, s the exact score.
 
     BCE          1/2n sum_i [ softplus(-h(x_i, theta_i)) + softplus(h(x_i, theta_pi(i))) ]

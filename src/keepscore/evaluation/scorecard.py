@@ -60,12 +60,14 @@ GROUP_SIZE = 10
 
 @dataclass(frozen=True)
 class Row:
-    """One line: a metric (with its parameter), the surrogate's value, and the ideal one."""
+    """One line: a metric (with its parameter), the surrogate's value, the ideal one, and that of
+    the refined surrogate where there is one."""
 
     test: str
     metric: str
     found: Estimate
     ideal: Estimate | None
+    refined: Estimate | None = None
 
 
 @dataclass(frozen=True)
@@ -89,10 +91,22 @@ class Scorecard:
             ideal = self._least_bce() if metric == "bce" else zero
             rows.append(Row("L-test", metric, found, ideal))
         e_found = {} if self.etest is None else dict(self.etest.rows())
+        better = self.etest.refined if self.etest is not None else None
+        refined = {} if better is None else dict(better.rows())
         for metric, found in e_found.items():
             if not metric.endswith("_exact"):
-                rows.append(Row("E-test", metric, found, e_found.get(f"{metric}_exact", zero)))
+                ideal = e_found.get(f"{metric}_exact", zero)
+                rows.append(Row("E-test", metric, found, ideal, refined.get(metric)))
         return rows
+
+    def etests(self, name: str) -> dict[str, ETest]:
+        """The E-test of the surrogate under its name and, if it was refined, of "name + 20 exact
+        evaluations"."""
+        if self.etest is None:
+            return {}
+        refined = self.etest.refined
+        more = {} if refined is None else {with_exact(name, refined.evaluations): refined}
+        return {name: self.etest, **more}
 
     def _least_bce(self) -> Estimate | None:
         """What the exact ratio would score on all pairs: the surrogate's, less the excess found on
@@ -103,7 +117,9 @@ class Scorecard:
         return Estimate(found.value - excess.value, math.hypot(found.se, excess.se))
 
     def __str__(self) -> str:
-        head = f"{'':<44}{'surrogate':>22}{'exact':>22}"
+        refined = None if self.etest is None else self.etest.refined
+        middle = "" if refined is None else f"{with_exact('', refined.evaluations, True):>22}"
+        head = f"{'':<44}{'surrogate':>22}{middle}{'exact':>22}"
         lines = [f"Scorecard of {self.model} ({self.size}, seed {self.seed})", head]
         test = ""
         for row in self.rows():
@@ -112,7 +128,12 @@ class Scorecard:
                 lines.append(_heading(self, test))
             label = label_of(row.metric) or row.metric
             ideal = "" if row.ideal is None else str(row.ideal)
-            lines.append(f"  {label:<42}{row.found!s:>22}{ideal:>22}")
+            between = "" if row.refined is None else str(row.refined)
+            if refined is not None:
+                between = f"{between:>22}"
+            lines.append(f"  {label:<42}{row.found!s:>22}{between}{ideal:>22}")
+        if refined is not None:
+            lines.append(f"  {refined.basis}")
         if self.etest is None:
             lines.append("E-test: not possible, the model has no likelihood to compare with")
         return "\n".join(lines)
@@ -128,7 +149,8 @@ class Scorecard:
         }
 
     def to_frame(self) -> pd.DataFrame:
-        """One row per metric: test, metric, value, se, ideal. Needs pandas (extra `pandas`)."""
+        """One row per metric: test, metric, value, se, ideal, and refined where there is one.
+        Needs pandas (extra `pandas`)."""
         pd = require_package("pandas", "to_frame", "pandas")
         return pd.DataFrame(
             [
@@ -138,6 +160,7 @@ class Scorecard:
                     "value": row.found.value,
                     "se": row.found.se,
                     "ideal": None if row.ideal is None else row.ideal.value,
+                    "refined": None if row.refined is None else row.refined.value,
                 }
                 for row in self.rows()
             ]
@@ -186,6 +209,7 @@ def scorecard(
     size: str = "small",
     seed: int = 0,
     exact: ExactSide | None = None,
+    refine: int | None = None,
 ) -> Scorecard:
     """L-test and E-test of a surrogate against the model it was trained on.
 
@@ -197,6 +221,8 @@ def scorecard(
         seed: Root of all randomness.
         exact: The exact side made beforehand by `exact_side`, which several surrogates share;
             size and seed are then its own.
+        refine: With a number, the E-test of the surrogate refined by at most so many exact
+            evaluations per group (`ks.refine`) stands beside both.
 
     Returns:
         The scorecard. print() it, or draw it with `ks.figures.scorecard`.
@@ -207,17 +233,11 @@ def scorecard(
 
     Example:
         >>> from types import SimpleNamespace
+        >>> import numpy as np
         >>> import keepscore as ks
-        >>> space = ks.Space([ks.Parameter("mean", -2, 2, "identity")])
-        >>> model = ks.models.from_functions(
-        ...     space,
-        ...     (3,),
-        ...     simulate=lambda theta, rng: theta + rng.standard_normal((len(theta), 3)),
-        ...     log_prob=lambda theta, x: -0.5 * ((x - theta) ** 2).sum(axis=1),
-        ...     score=lambda theta, x: (x - theta).sum(axis=1, keepdims=True),
-        ... )
+        >>> model = ks.models.SIS(weights=np.ones((3, 3)), times=[0, 1, 2, 3])  # small
         >>> perfect = SimpleNamespace(  # stands for a trained surrogate here
-        ...     space=space, log_ratio=model.log_prob, score=model.score, given=model.given
+        ...     space=model.space, log_ratio=model.log_prob, score=model.score, given=model.given
         ... )
         >>> card = ks.scorecard(perfect, model)
         >>> card.etest.lrt_mse.value, card.ltest.rmse_far.value
@@ -226,7 +246,9 @@ def scorecard(
     require_same_space(surrogate.space, model.space)
     sets = exact_side(model, size, seed) if exact is None else exact
     loss = ltest(surrogate, model, test_set=sets.ltest)
-    inference = None if sets.etest is None else etest(surrogate, model, test_set=sets.etest)
+    inference = None
+    if sets.etest is not None:
+        inference = etest(surrogate, model, test_set=sets.etest, refine=refine)
     return Scorecard(model.name, sets.size, sets.seed, loss, inference)
 
 
@@ -236,16 +258,28 @@ def scorecards(
     size: str = "small",
     seed: int = 0,
     say: Callable[[str], object] = lambda _: None,
+    refine: Mapping[str, int] | None = None,
 ) -> dict[str, Scorecard]:
-    """A scorecard per surrogate, on the same test sets; the exact side is computed once."""
+    """A scorecard per surrogate, on the same test sets; the exact side is computed once. refine:
+    exact evaluations per group, by the names of those surrogates to be refined too."""
+    refine = refine or {}
+    for name in refine:
+        require_choice(name, "surrogate", surrogates)
     for surrogate in surrogates.values():
         require_same_space(surrogate.space, model.space)
     exact = exact_side(model, size, seed, say)
     cards = {}
     for name, surrogate in surrogates.items():
         say(f"measuring {name}")
-        cards[name] = scorecard(surrogate, model, exact=exact)
+        cards[name] = scorecard(surrogate, model, exact=exact, refine=refine.get(name))
     return cards
+
+
+def with_exact(name: str, evaluations: int | None, short: bool = False) -> str:
+    """What a surrogate refined by so many exact evaluations is called."""
+    if short:
+        return f"+ {evaluations} exact"
+    return f"{name} + {evaluations} exact evaluations"
 
 
 def _design(d: int, side: int | None) -> tuple[tuple[int, ...] | None, int | None]:

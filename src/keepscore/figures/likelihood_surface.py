@@ -23,7 +23,9 @@ from keepscore.figures.style import EXACT, RED, panels_in, styled
 from keepscore.figures.surface_panels import SurfacePanel, draw_statistic, surfaces
 from keepscore.inference.confidence import ConfidenceSet
 from keepscore.inference.mle import mle
+from keepscore.inference.statistic import drop
 from keepscore.likelihood import Likelihood
+from keepscore.space import tensor_grid
 
 LEVELS = (0.5, 0.8, 0.95)
 DEEPEST = 4 * 5.991  # four times the 95% quantile: the far tails say no more than "far"
@@ -74,7 +76,7 @@ def surface(
     axes, nodes = _grid(like, pair, best.estimate, points)
     values = np.asarray(like(nodes), dtype=float)
     peak = max(float(best.log_likelihood), float(np.nanmax(values)))
-    statistic = 2 * (peak - values).reshape(points, points)
+    statistic = drop(peak, values).reshape(points, points)
     raw = ", ".join(f"{name} = {best.raw[k]:.3g}" for k, name in enumerate(space.names))
     with styled():
         figure, (ax,) = panels_in(ax, 1, width=5.6, height=4.4)
@@ -160,7 +162,7 @@ def _grid(
     space = like.space
     axes = [np.linspace(space.lower[k], space.upper[k], points) for k in pair]
     nodes = np.tile(held, (points**2, 1))
-    nodes[:, pair] = np.stack([a.ravel() for a in np.meshgrid(*axes, indexing="ij")], axis=1)
+    nodes[:, pair] = tensor_grid(axes)
     return axes, nodes
 
 

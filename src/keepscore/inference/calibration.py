@@ -188,7 +188,7 @@ def _null_sample(
 ) -> tuple[Floats, Floats]:
     if hasattr(simulator, "simulate"):
         rng = np.random.default_rng([seed, STREAM])
-        theta = source.space.uniform(n, rng, region)
+        theta = source.space.draw(n, rng, region)
         statistic = null_statistics(source, simulator, theta, group_size, rng, held, region)
         return theta, statistic
     if not (hasattr(simulator, "theta") and hasattr(simulator, "x")):

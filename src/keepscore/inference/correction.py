@@ -13,15 +13,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from keepscore.checks import Floats
 from keepscore.inference.refinement import Refinement
-from keepscore.likelihood import Integers, Likelihood
+from keepscore.likelihood import Integers, Likelihood, TracedFunction
 from keepscore.numerics.kriging import Kriging, powers_up_to
 from keepscore.numerics.space_filling import fill_ball
+
+if TYPE_CHECKING:
+    from jax import Array
 
 RATE_STEP = 1e-4  # of the radius, for the second derivative of D along a ray
 MOST_TERMS = 300  # of a polynomial for samplers
@@ -92,7 +95,7 @@ class Correction:
         """Powers (terms, d) and coefficients (g, terms) in s = factor'(theta - centre) / radius."""
         record, (g, d) = self.record, self.origin.shape
         back = np.linalg.inv(record.factor)
-        for degree in range(3, 9):
+        for degree in range(3, 11):
             powers = powers_up_to(d, degree)
             if len(powers) > MOST_TERMS:
                 break
@@ -104,7 +107,7 @@ class Correction:
             train = np.arange(len(s)) % 4 != 3
             beta = value[:, train] @ np.linalg.pinv(basis[train]).T
             off = (value - beta @ basis.T)[:, ~train]
-            if np.sqrt((off**2).mean(axis=1)).max() < 0.3 * record.tolerance:
+            if np.sqrt((off**2).mean(axis=1)).max() < 0.1 * record.tolerance:
                 return powers, beta
         return None
 
@@ -114,9 +117,9 @@ class TracedSum:
     """A traced log-likelihood plus D, a polynomial within the ellipsoid, outside constant or
     falling along rays: (data, (centre, factor, beta, powers)), theta (d,), group -> scalar."""
 
-    function: Callable[[Any, Any, Any], Any]
+    function: TracedFunction
 
-    def __call__(self, data: tuple[Any, Any], theta: Any, group: Any) -> Any:
+    def __call__(self, data: tuple[Any, tuple[Array, ...]], theta: Array, group: Array) -> Array:
         import jax.numpy as jnp
 
         ours, (*of_group, powers) = data
@@ -184,6 +187,7 @@ def joined(parts: Sequence[Correction]) -> Correction:
         error=all_of(lambda c: c.record.error),
         evaluations=all_of(lambda c: c.record.evaluations),
         reached=all_of(lambda c: c.record.reached),
+        before=all_of(lambda c: c.record.before),
         centre=all_of(lambda c: c.record.centre),
         factor=all_of(lambda c: c.record.factor),
         points=tuple(p for part in parts for p in part.record.points),

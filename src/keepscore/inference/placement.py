@@ -54,6 +54,8 @@ def on_lattice(theta: Floats, steps: Floats, low: Floats, high: Floats) -> Float
 def spread(u: Floats, theta: Floats, wanted: Floats, radius: float, n: int) -> Integers:
     """Indices (g, n) of candidates u (g, c, d), theta (g, c, d): first one in the middle, then
     always one far from all before. wanted (c,): how much each is."""
+    if len(u) == 0:
+        return np.zeros((0, n), dtype=np.int64)
     size = np.sqrt((u**2).sum(axis=2))
     _, same = np.unique(theta.reshape(-1, theta.shape[2]), axis=0, return_inverse=True)
     same = same.reshape(size.shape)
@@ -75,6 +77,8 @@ def spread(u: Floats, theta: Floats, wanted: Floats, radius: float, n: int) -> I
 def least_sure(u: Floats, theta: Floats, score: Floats, length: Floats, n: int) -> Integers:
     """Indices (g, n) of candidates u (g, c, d), theta (g, c, d) with the highest score (g, c), each
     away from those before it; length (g,): how far apart two places tell different things."""
+    if len(u) == 0:
+        return np.zeros((0, n), dtype=np.int64)
     _, same = np.unique(theta.reshape(-1, theta.shape[2]), axis=0, return_inverse=True)
     same = same.reshape(score.shape)
     taken = np.zeros(same.max() + 1, dtype=bool)

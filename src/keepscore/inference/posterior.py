@@ -130,11 +130,12 @@ def posterior(
     Example:
         >>> import numpy as np
         >>> import keepscore as ks
-        >>> model = ks.models.GaussianField(shape=(3, 3))
-        >>> xs = model.simulate(np.tile(model.space.grid(3)[13], (5, 1)), np.random.default_rng(0))
-        >>> result = ks.posterior(model.given(xs), draws=100, method="smc")
-        >>> result.posterior.attrs["basis"], sorted(result.posterior.sizes.values())
-        ('exact', [4, 100])
+        >>> model = ks.models.SIS(weights=np.ones((3, 3)), times=[0, 1, 2, 3])  # small
+        >>> truth = np.mean(model.space.box(), axis=0)
+        >>> xs = model.simulate(np.tile(truth, (20, 1)), np.random.default_rng(0))
+        >>> result = ks.posterior(model.given(xs), method="smc")
+        >>> result.posterior.attrs["basis"], result.posterior["lambda"].shape
+        ('exact', (4, 1000))
     """
     require_likelihood(like)
     if like.group_count != 1:

@@ -22,9 +22,9 @@ from __future__ import annotations
 import os
 import warnings
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 from scipy import stats
 
 from keepscore.checks import Floats, as_number, require_count, require_level
@@ -49,6 +49,7 @@ from keepscore.space import Region, Space
 EVALUATIONS, TOLERANCE, LEVEL = 40, 0.01, 0.99
 SECOND = 2.0  # of the set's Lambda: other maxima up to there are asked about
 GROUPS_AT_ONCE = 256
+FAR = 3.0  # surrogate and exact log-likelihood differ by more: is it the same model?
 
 
 def refine(
@@ -139,7 +140,7 @@ class RefinedSource:
     def space(self) -> Space:
         return self.model.space
 
-    def given(self, xs: Any) -> Likelihood:
+    def given(self, xs: ArrayLike) -> Likelihood:
         """`refine` of both likelihoods of these observations."""
         return refine(
             self.surrogate.given(xs),
@@ -172,6 +173,16 @@ def refine_with(
             f"group(s) with {evaluations} exact evaluations each; the largest estimated error is "
             f"{correction.record.error.max():.2g}. Allow more evaluations, or check that both "
             "likelihoods are of the same model.",
+            KeepscoreWarning,
+            stacklevel=3,
+        )
+    far = (correction.record.before > FAR) & correction.record.reached
+    if far.any():
+        warnings.warn(
+            f"In {int(far.sum())} of {like.group_count} group(s) surrogate and exact "
+            f"log-likelihood differ by more than {FAR:g} over the confidence set (standard "
+            f"deviation; largest {correction.record.before[far].max():.2g}). The answers are those "
+            "of the exact one; check that both are of the same model, or train a better surrogate.",
             KeepscoreWarning,
             stacklevel=3,
         )
@@ -263,3 +274,11 @@ def require_together(like: Likelihood, exact: Likelihood) -> None:
     )
     if here != there or like.single != exact.single:
         raise MismatchError(f"Both likelihoods must be of the same data: {here}, and {there}.")
+    if like.observed is not None and exact.observed is not None:
+        pairs = zip(like.observed, exact.observed, strict=True)
+        differ = [i for i, (ours, theirs) in enumerate(pairs) if ours != theirs]
+        if differ:
+            raise MismatchError(
+                f"Both likelihoods must be of the same data: the observations of {len(differ)} of "
+                f"{like.group_count} group(s) differ, first those of group {differ[0]}."
+            )

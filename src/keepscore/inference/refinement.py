@@ -18,7 +18,8 @@ from keepscore.likelihood import Integers
 @dataclass(frozen=True)
 class Refinement:
     """What `refine` did, per group: estimated error (g,) of the log-likelihood over the set at
-    `level`, exact evaluations (g,), and whether the tolerance was reached (g,).
+    `level`, exact evaluations (g,), and whether the tolerance was reached (g,). before (g,): the
+    error of the surrogate alone, the standard deviation of what was added to it over that set.
 
     centre (g, d), factor (g, d, d), radius: the ellipsoid |factor' (theta - centre)| <= radius that
     was refined. points: one (n, d) array of theta per group.
@@ -27,6 +28,7 @@ class Refinement:
     error: Floats
     evaluations: Integers
     reached: np.ndarray
+    before: Floats
     tolerance: float
     level: float
     centre: Floats
@@ -46,6 +48,7 @@ class Refinement:
             error=self.error[group],
             evaluations=self.evaluations[group],
             reached=self.reached[group],
+            before=self.before[group],
             centre=self.centre[group],
             factor=self.factor[group],
             points=tuple(self.points[i] for i in group),
@@ -61,10 +64,12 @@ class Refinement:
             state = "within" if reached else "NOT within"
             return (
                 f"refined: error {self.error[0]:.2g} by {int(self.evaluations[0])} exact "
-                f"evaluations, {state} the tolerance of {self.tolerance:g}"
+                f"evaluations (the surrogate's was {self.before[0]:.2g}), {state} the tolerance of "
+                f"{self.tolerance:g}"
             )
         return (
             f"refined: median error {np.median(self.error):.2g} (largest {self.error.max():.2g}) "
-            f"by {np.mean(self.evaluations):.0f} exact evaluations per group; {reached} of "
-            f"{count} groups within the tolerance of {self.tolerance:g}"
+            f"by {np.mean(self.evaluations):.0f} exact evaluations per group (the surrogate's was "
+            f"{np.median(self.before):.2g}); {reached} of {count} groups within the tolerance of "
+            f"{self.tolerance:g}"
         )

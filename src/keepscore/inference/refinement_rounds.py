@@ -14,6 +14,7 @@ the tolerance and new points have confirmed it, or when its evaluations are spen
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -21,13 +22,12 @@ from scipy import stats
 
 from keepscore.checks import Floats
 from keepscore.errors import NonFiniteError
-from keepscore.inference.bfgs import make_positive
 from keepscore.inference.correction import Correction, corrected
 from keepscore.inference.exact_work import ExactWork
 from keepscore.inference.maximise import climb_again, maximum_of
-from keepscore.inference.mle import observed_information
 from keepscore.inference.placement import cloud_of, lattice_steps, least_sure, on_lattice, spread
 from keepscore.inference.refinement import Refinement
+from keepscore.inference.region import Ellipsoid, along_axes, around, walk
 from keepscore.inference.statistic import drop
 from keepscore.likelihood import Integers, Likelihood, Maximum
 from keepscore.numerics import kriging
@@ -38,6 +38,9 @@ from keepscore.space import Region
 CLOUD = 192  # candidates per group and round
 REACH = 1.25  # of the radius of the set at `level`, for sets that are not quite ellipsoids
 ROUNDS = 6
+MISSED = 0.05  # of the set that may lie outside the region it was looked for in
+PARTICLES = 64  # of the cloud: places all over the set, whatever its shape
+FIRST_STEPS, STEPS = 5, 2  # that particles walk, at first and in each round
 OFF_LATTICE, OUTSIDE = 1e-3, 1e-6  # how much such candidates are wanted
 CONFIRMED = 3  # exact points that must have tested the interpolation before a group is done
 PRIOR_TESTS = 2.0  # z = 1 counted as often in the mean of z^2
@@ -64,12 +67,17 @@ class Rounds:
         self.top = maximum_of(like, goal.region)
         g, d = self.top.theta.shape
         most = goal.evaluations
-        self.origin, self.a = self.top.theta, _factor(self.top.curvature)
-        self.centre, self.factor = self.origin.copy(), self.a.copy()
         self.cut = float(stats.chi2.ppf(goal.level, d))
         self.radius = REACH * float(np.sqrt(self.cut))
+        self.peak = self.top.theta.copy()
         self.unit = fill_ball(CLOUD, d, goal.seed)
         self.unit[0] = 0.0  # the maximum itself
+        self.rng = np.random.default_rng([goal.seed, 0x9A27])
+        self.particles = np.zeros((g, PARTICLES, d))
+        region = self.first_region()
+        # The chart of the interpolant stays; the region moves with what is learned.
+        self.origin, self.a = region
+        self.centre, self.factor = region.centre.copy(), region.factor.copy()
         self.steps = lattice_steps(self.a @ np.swapaxes(self.a, 1, 2), self.radius, most)
         # How much a candidate is wanted: points off the shared lattice only where it has no more.
         self.wanted = np.ones(CLOUD) if g == 1 else np.repeat([OFF_LATTICE, 1.0], CLOUD)
@@ -79,6 +87,7 @@ class Rounds:
         self.count = np.zeros(g, dtype=np.int64)
         self.tests, self.squares = np.zeros(g), np.zeros(g)
         self.error, self.reached = np.full(g, np.inf), np.zeros(g, dtype=bool)
+        self.before = np.zeros(g)
         terms = len(kriging.all_powers(d))
         self.kriging = Kriging(
             np.zeros((g, most, d)),
@@ -95,37 +104,79 @@ class Rounds:
         step = max(CONFIRMED, -(-(goal.evaluations - first) // ROUNDS))
         rows = np.arange(len(self.origin))
         cloud = self.cloud(rows)
-        chosen = spread(self.chart(rows, cloud), cloud, self.wanted, self.radius, first)
-        self.ask(rows, _taken(cloud, chosen))
+        self.ask(rows, self.spread(rows, cloud, first))
         while len(rows):
             sd = self.fit(rows, cloud)
             inside = self.inside(rows, cloud)
             self.error[rows] = _rms(sd[:, :CLOUD], inside[:, :CLOUD]) * self.misfit(rows)
-            confirmed = self.tests[rows] >= CONFIRMED
-            self.reached[rows] = (self.error[rows] <= goal.tolerance) & confirmed
+            settled = self.move(rows)
+            known = settled & (self.tests[rows] >= CONFIRMED)
+            self.reached[rows] = (self.error[rows] <= goal.tolerance) & known
             left = goal.evaluations - int(self.count[rows[0]])
             go_on = ~self.reached[rows] & (left > 0)
-            rows, cloud, sd, inside = rows[go_on], cloud[go_on], sd[go_on], inside[go_on]
+            rows, settled = rows[go_on], settled[go_on]
             if len(rows):
-                score = np.where(inside, sd, OUTSIDE * sd) * self.wanted
-                u, length = self.chart(rows, cloud), self.kriging.length[rows]
-                chosen = least_sure(u, cloud, score, length, min(step, left))
-                self.ask(rows, _taken(cloud, chosen))
-                self.test(rows, np.take_along_axis(sd, chosen, axis=1))
-                self.move(rows)
+                sd, inside, before = sd[go_on], inside[go_on], cloud[go_on]
                 cloud = self.cloud(rows)
+                n = min(step, left)
+                theta = np.empty((len(rows), n, d))
+                # Where the region has moved it is looked at afresh; what was predicted is not
+                # tested there.
+                theta[~settled] = self.spread(rows[~settled], cloud[~settled], n)
+                score = (np.where(inside, sd, OUTSIDE * sd) * self.wanted)[settled]
+                u, length = self.chart(rows, before)[settled], self.kriging.length[rows[settled]]
+                chosen = least_sure(u, before[settled], score, length, n)
+                theta[settled] = _taken(before[settled], chosen)
+                self.ask(rows, theta)
+                self.test(rows[settled], np.take_along_axis(sd[settled], chosen, axis=1))
         return self.correction()
+
+    def spread(self, rows: Integers, cloud: Floats, n: int) -> Floats:
+        """n places (r, n, d) spread over the region."""
+        region = Ellipsoid(self.centre[rows], self.factor[rows])
+        return _taken(cloud, spread(region.chart(cloud), cloud, self.wanted, self.radius, n))
+
+    def first_region(self) -> Ellipsoid:
+        """The ellipsoid around the surrogate's own set."""
+        everyone = np.arange(len(self.peak))
+        region = along_axes(self.like.pairs, self.top, everyone, self.cut, self.low, self.high)
+        region, _ = self.looked(everyone, self.like, self.top.value, [region], FIRST_STEPS)
+        return region
+
+    def looked(
+        self,
+        rows: Integers,
+        like: Likelihood,
+        best: Floats,
+        regions: Sequence[Ellipsoid],
+        steps: int,
+    ) -> tuple[Ellipsoid, Floats]:
+        """The ellipsoid around a likelihood's set, which is looked for in these, the last the most
+        likely one, and particles (r, n, d) all over the set. best (r,): its maximum."""
+        theta = np.concatenate([self.free(region) for region in regions], axis=1)
+        box = (self.low, self.high)
+
+        def values(at: Floats) -> Floats:
+            return self.values(rows, at, like)
+
+        theta, inside = walk(values, theta, best, self.cut, box, self.rng, steps)
+        self.particles[rows] = theta[:, self.rng.permutation(theta.shape[1])[:PARTICLES]]
+        return around(regions[-1], theta, inside, self.cut, self.radius), theta
 
     def chart(self, rows: Integers, theta: Floats) -> Floats:
         """u of theta (r, m, d)."""
         return np.einsum("rmj,rji->rmi", theta - self.origin[rows, None], self.a[rows])
 
+    def free(self, region: Ellipsoid) -> Floats:
+        """CLOUD points of each region, in the box."""
+        return cloud_of(*region, self.radius, self.unit, self.low, self.high)
+
     def cloud(self, rows: Integers) -> Floats:
-        """Candidates (r, c, d): CLOUD points of the region around the current maximum, over which
-        the error is taken; with several groups, the same again on the lattice they share."""
-        free = cloud_of(
-            self.centre[rows], self.factor[rows], self.radius, self.unit, self.low, self.high
-        )
+        """Candidates (r, c, d): CLOUD points of the current region, some spread over it and some
+        over the set, over which the error is taken;
+        with several groups, the same again on the lattice they share."""
+        free = self.free(Ellipsoid(self.centre[rows], self.factor[rows]))
+        free[:, -PARTICLES:] = self.particles[rows]
         if len(self.wanted) == CLOUD:
             return free
         shared = on_lattice(free, self.steps[rows], self.low, self.high)
@@ -167,26 +218,37 @@ class Rounds:
         return sd
 
     def inside(self, rows: Integers, cloud: Floats) -> np.ndarray:
-        """Which candidates lie in the refined set at the level: (r, c) of bool."""
-        value = self.refined(rows, cloud)
-        n = int(self.count[rows[0]])
-        best = np.maximum(value.max(axis=1), self.exact_value[rows, :n].max(axis=1))
+        """Which candidates lie in the refined set at the level: (r, c) of bool. Notes the standard
+        deviation of D over them."""
+        r, m, d = cloud.shape
+        at, group = self.chart(rows, cloud).reshape(-1, d), np.repeat(rows, m)
+        more = self.kriging.at(at, group)[0].reshape(r, m)
+        value = self.values(rows, cloud, self.like) + more
+        best = np.maximum(value.max(axis=1), self.known_best(rows))
         inside = drop(best[:, None], value) <= self.cut
         # A set hardly seen: the best candidates stand for it.
         few = inside[:, :CLOUD].sum(axis=1) < CLOUD // 8
         high = np.sort(value[:, :CLOUD], axis=1)[:, -(CLOUD // 8)]
-        return np.where(few[:, None], value >= high[:, None], inside)
+        found = np.where(few[:, None], value >= high[:, None], inside)
+        middle = (more * found).sum(axis=1) / found.sum(axis=1)
+        self.before[rows] = _rms(more - middle[:, None], found)
+        return found
 
-    def refined(self, rows: Integers, theta: Floats) -> Floats:
-        """Refined values at theta (r, m, d)."""
+    def values(self, rows: Integers, theta: Floats, like: Likelihood) -> Floats:
+        """Log-likelihoods (r, m) at theta (r, m, d)."""
         r, m, d = theta.shape
-        group = np.repeat(rows, m)
-        ours = self.like.pairs(theta.reshape(-1, d), group)
-        more, _ = self.kriging.at(self.chart(rows, theta).reshape(-1, d), group)
-        return np.asarray(ours + more, dtype=float).reshape(r, m)
+        found = like.pairs(theta.reshape(-1, d), np.repeat(rows, m))
+        return np.asarray(found, dtype=np.float64).reshape(r, m)
+
+    def known_best(self, rows: Integers) -> Floats:
+        """The highest exact log-likelihood (r,) seen so far."""
+        seen = np.arange(self.exact_value.shape[1]) < self.count[rows, None]
+        return np.where(seen, self.exact_value[rows], -np.inf).max(axis=1)
 
     def test(self, rows: Integers, sd: Floats) -> None:
         """Compare the newest points (r, m) with what had been predicted of them."""
+        if len(rows) == 0:
+            return
         m = sd.shape[1]
         n = int(self.count[rows[0]])
         new = slice(n - m, n)
@@ -201,28 +263,29 @@ class Rounds:
         mean = (self.squares[rows] + PRIOR_TESTS) / (self.tests[rows] + PRIOR_TESTS)
         return np.maximum(1.0, np.sqrt(mean))
 
-    def move(self, rows: Integers) -> None:
-        """Centre and curvature of the refined likelihood, for the next cloud."""
+    def move(self, rows: Integers) -> np.ndarray:
+        """The region of the refined likelihood: looked for where it was, and around its maximum.
+        Says which groups (r,) had it about there before."""
         now = corrected(self.like, self.correction())
         everyone = np.arange(len(self.centre))
         here = Maximum(
-            self.centre, now.pairs(self.centre, everyone), self.top.curvature,
-            np.zeros(len(self.centre), dtype=bool), 0, self.goal.region,
+            self.peak, now.pairs(self.peak, everyone), self.top.curvature,
+            np.zeros(len(self.peak), dtype=bool), 0, self.goal.region,
         )  # fmt: skip
-        found = climb_again(now, here, rows, self.centre[rows], here.value[rows])
-        part = Maximum(
-            found.theta[rows], found.value[rows], found.curvature[rows], found.converged[rows],
-            0, self.goal.region,
-        )  # fmt: skip
-        information = observed_information(now[rows], part)
-        self.centre[rows] = part.theta
-        self.factor[rows] = _factor(information)
+        found = climb_again(now, here, rows, self.peak[rows], here.value[rows])
+        self.peak[rows] = found.theta[rows]
+        before = Ellipsoid(self.centre[rows], self.factor[rows])
+        other = along_axes(now.pairs, found, rows, self.cut, self.low, self.high)
+        after, seen = self.looked(rows, now, found.value[rows], [before, other], STEPS)
+        self.centre[rows], self.factor[rows] = after
+        return np.asarray((before.norm(seen) > self.radius).mean(axis=1) <= MISSED)
 
     def correction(self) -> Correction:
         record = Refinement(
             error=self.error.copy(),
             evaluations=self.count.copy(),
             reached=self.reached.copy(),
+            before=self.before.copy(),
             tolerance=self.goal.tolerance,
             level=self.goal.level,
             centre=self.centre.copy(),
@@ -231,11 +294,6 @@ class Rounds:
             points=tuple(t[:n] for t, n in zip(self.theta, self.count, strict=True)),
         )
         return Correction(self.kriging, self.origin, self.a, record)
-
-
-def _factor(curvature: Floats) -> Floats:
-    """A with A A' = curvature, made positive definite."""
-    return np.asarray(np.linalg.cholesky(make_positive(curvature)), dtype=np.float64)
 
 
 def _rms(sd: Floats, inside: np.ndarray) -> Floats:

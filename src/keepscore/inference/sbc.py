@@ -81,8 +81,9 @@ def sbc(
     region: Region = "base",
     seed: int = 0,
 ) -> SBC:
-    """Simulation-based calibration: ranks of the truth in n posteriors, under the space's prior.
+    """Simulation-based calibration: ranks of the truth in n posteriors.
 
+    The prior is that of the space (`Parameter(prior=)`, `Space(prior=)`), uniform if it has none.
     Where a posterior is right, the rank of the truth among its draws is uniform. A surrogate that
     is too sure of itself puts ranks at both ends.
 
@@ -93,7 +94,7 @@ def sbc(
         group_size: Observations per data set.
         draws: Draws per posterior, 9 or more.
         method: "grid" (independent draws, up to three parameters) or "nuts".
-        region: Box of theta, to which the prior is cut.
+        region: Box of theta, and of the prior.
         seed: Root of all randomness.
 
     Returns:

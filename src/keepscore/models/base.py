@@ -25,7 +25,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from keepscore.checks import Floats, as_data, as_real, as_theta, require_name, require_pairs
 from keepscore.errors import DomainError, FormatError, KeepscoreError, unknown_name
-from keepscore.likelihood import Integers, Likelihood, as_groups
+from keepscore.likelihood import Integers, Likelihood, as_groups, digests
 from keepscore.space import Space
 
 ScoreKind = Literal["exact", "joint"]
@@ -196,7 +196,9 @@ def given_by_rows(model: Model, xs: ArrayLike, each: bool = False) -> Likelihood
     def surface(theta: Floats) -> Floats:
         return np.stack([pairs(theta, np.full(len(theta), i)) for i in range(g)])
 
-    return Likelihood(model.space, g, n, pairs, pairs_gradient, surface, single)
+    return Likelihood(
+        model.space, g, n, pairs, pairs_gradient, surface, single, observed=digests(groups)
+    )
 
 
 _BUILDERS: dict[str, Callable[..., Model]] = {}

@@ -37,7 +37,7 @@ from keepscore.errors import (
     NotPositiveDefiniteError,
     ShapeError,
 )
-from keepscore.likelihood import Integers, Likelihood, as_groups
+from keepscore.likelihood import Integers, Likelihood, as_groups, digests
 from keepscore.models.base import ScoreKind, Symmetry, as_pairs
 from keepscore.numerics.covariance import StationaryCovariance
 from keepscore.numerics.dense import DenseBlocks
@@ -195,7 +195,9 @@ class Field(ABC):
         def surface(theta: Floats) -> Floats:
             return self._surface(theta, coordinates)
 
-        return Likelihood(self.space, g, n, pairs, pairs_gradient, surface, single)
+        return Likelihood(
+            self.space, g, n, pairs, pairs_gradient, surface, single, observed=digests(groups)
+        )
 
     def _coordinates(self, x: NDArray[Any]) -> list[Floats]:
         """x in each block, as groups of one observation: (n, 1, m_b)."""

@@ -36,7 +36,7 @@ from keepscore.errors import (
     ShapeError,
     TooLargeError,
 )
-from keepscore.likelihood import Integers, Likelihood, as_groups
+from keepscore.likelihood import Integers, Likelihood, as_groups, digests
 from keepscore.models.base import ScoreKind, Symmetry, as_pairs, register
 from keepscore.models.graphs import GraphLike, as_weights, distance_weights, plain_weights
 from keepscore.numerics import ctmc, gillespie
@@ -198,7 +198,9 @@ class SIS:
                 values[:, i : i + chunk] = counted.matrix @ logs.T
             return values + constant[:, None]
 
-        return Likelihood(self.space, g, n, pairs, pairs_gradient, surface, single)
+        return Likelihood(
+            self.space, g, n, pairs, pairs_gradient, surface, single, observed=digests(groups)
+        )
 
     def _simulate(self, theta: Floats, rng: np.random.Generator) -> tuple[NDArray[Any], Floats]:
         raw, slope = self._raw(theta)

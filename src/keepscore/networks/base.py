@@ -30,7 +30,7 @@ independent observations then add up, and a group costs one head, whatever its s
 
 from __future__ import annotations
 
-from typing import Protocol, TypeAlias, runtime_checkable
+from typing import Protocol, TypeAlias, cast, runtime_checkable
 
 import equinox as eqx
 import jax
@@ -54,9 +54,8 @@ class Network(Protocol):
     def head(self, features: Array, theta: Array) -> Array: ...
 
 
-@runtime_checkable
 class DensityNetwork(Network, Protocol):
-    """A network that is a density in x: `log_density` is log q(x | theta)."""
+    """A network that is a density in x; see the top of this file."""
 
     def log_density(self, features: Array, theta: Array) -> Array: ...
 
@@ -136,8 +135,7 @@ class Scaled(eqx.Module):
         self, features: Float[Array, "b f"], theta: Float[Array, "b d"]
     ) -> Float[Array, " b"]:
         """That of a network that is one (`has_density`)."""
-        assert isinstance(self.network, DensityNetwork)
-        return self.network.log_density(features, self.scaled_theta(theta))
+        return cast("DensityNetwork", self.network).log_density(features, self.scaled_theta(theta))
 
     def scaled_theta(self, theta: Float[Array, "b d"]) -> Float[Array, "b d"]:
         return (theta - self.theta_mean) / self.theta_sd

@@ -182,7 +182,7 @@ class GroupLogLikelihood:
     ) -> Float[Array, ""]:
         arrays, groups = data
 
-        def one_member(one: Network, f: Float[Array, "g n f"]) -> Any:
+        def one_member(one: Network, f: Float[Array, "n f"]) -> Any:
             return _at_one_theta(one, jnp.asarray(theta, jnp.float32), f).sum()
 
         return self.structure.each_member(arrays, one_member, groups[:, group]).mean()

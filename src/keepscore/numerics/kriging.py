@@ -38,8 +38,8 @@ from keepscore.likelihood import Integers
 LENGTHS = (1.5, 3.0, 6.0, 12.0)
 NOISES = (1e-10, 1e-7, 1e-4)  # variance of the noise of an observation, as a share of s^2
 DEGREES = (1, 2, 3)
-TRIED = 48  # groups on which settings are compared before the few best are tried on all
-KEPT = 5
+TRIED = 48  # groups on which settings are compared before a few are tried on all
+KEPT = 8  # those that most of them like best
 BLOCK = 4_000_000  # numbers in one block of predictions
 SMALLEST_SCALE = 1e-12
 
@@ -106,23 +106,26 @@ def fit(
         else np.concatenate([values[..., None], gradients], 2)
     )
     settings = _settings(n, d, y.shape[2])
+    density = np.full((len(settings), g), -np.inf)
+    some = np.arange(g) if g <= TRIED else np.linspace(0, g - 1, TRIED).astype(int)
+    for k, setting in enumerate(settings):
+        density[k, some] = _solve(points[some], y[some], setting)[0]
     if g > TRIED:
-        some = np.linspace(0, g - 1, TRIED).astype(int)
-        total = [_solve(points[some], y[some], s)[0].sum() for s in settings]
-        settings = [settings[i] for i in np.argsort(total)[::-1][:KEPT]]
-    best: list[Floats] | None = None
-    density = np.full(g, -np.inf)
-    for setting in settings:
-        found, *parts = _solve(points, y, setting, candidates)
-        if best is None:
-            best, density = [p.copy() for p in parts], found
-            continue
-        better = found > density
-        density = np.where(better, found, density)
-        for kept, new in zip(best, parts, strict=True):
-            kept[better] = new[better]
-    assert best is not None
-    weights, beta, length, scale, sd = best
+        wins = np.bincount(density[:, some].argmax(axis=0), minlength=len(settings))
+        for k in np.argsort(-wins, kind="stable")[:KEPT]:
+            density[k] = _solve(points, y, settings[k])[0]
+        # Where none of these has factors, all are tried.
+        rest = np.flatnonzero(np.isneginf(density.max(axis=0)))
+        for k in range(len(settings)) if len(rest) else ():
+            density[k, rest] = _solve(points[rest], y[rest], settings[k])[0]
+    chosen = density.argmax(axis=0)
+    weights, beta = np.zeros((g, n, y.shape[2])), np.zeros((g, len(all_powers(d))))
+    length, scale, sd = np.ones(g), np.zeros(g), np.zeros(candidates.shape[:2])
+    for number in np.unique(chosen):
+        rows = np.flatnonzero(chosen == number)
+        parts = _solve(points[rows], y[rows], settings[number], candidates[rows])[1:]
+        for kept, new in zip((weights, beta, length, scale, sd), parts, strict=True):
+            kept[rows] = new
     whole = np.zeros((g, n, 1 + d))
     whole[..., : y.shape[2]] = weights
     return Kriging(points, whole, beta, all_powers(d), length, scale), sd

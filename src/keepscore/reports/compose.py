@@ -33,13 +33,15 @@ from keepscore.errors import (
     unknown_name,
 )
 from keepscore.evaluation.metrics import title_of
-from keepscore.evaluation.scorecard import Scorecard, scorecards
+from keepscore.evaluation.scorecard import Scorecard, scorecards, with_exact
 from keepscore.evaluation.training_run import Run, run_of
 from keepscore.files import make_folder
 from keepscore.inference import confidence_set, mle
+from keepscore.inference import refine as refined_by
 from keepscore.likelihood import Likelihood
 from keepscore.models.base import Model
-from keepscore.reports.content import EXACT, Interval, ReportContent, Surfaces
+from keepscore.quality import POOR
+from keepscore.reports.content import EXACT, Interval, Notice, ReportContent, Surfaces
 from keepscore.reports.notices import warnings_for
 from keepscore.reports.page import write
 from keepscore.reports.pictures import example_from
@@ -103,6 +105,7 @@ def report(
     commands: Sequence[str] = (),
     seed: int = 0,
     progress: Say | None = None,
+    refine: Mapping[str, int] | None = None,
 ) -> Report:
     """Write one HTML page about surrogates: scorecards, surfaces, training, warnings.
 
@@ -122,6 +125,8 @@ def report(
         commands: Lines that repeat the work, for the page's last section.
         seed: Root of all randomness.
         progress: Told each stage in words, e.g. `print`.
+        refine: Exact evaluations per group, by the names of surrogates: `{"ASA": 20}` adds a column
+            "ASA + 20 exact evaluations" (`ks.refine`) to everything on the page.
 
     Returns:
         The report: `content` (plain data), `scorecards` by name, `path`.
@@ -133,17 +138,10 @@ def report(
     Example:
         >>> import numpy as np
         >>> import keepscore as ks
-        >>> space = ks.Space([ks.Parameter("mean", -2, 2, "identity")])
-        >>> model = ks.models.from_functions(
-        ...     space,
-        ...     (3,),
-        ...     simulate=lambda theta, rng: theta + rng.standard_normal((len(theta), 3)),
-        ...     log_prob=lambda theta, x: -0.5 * ((x - theta) ** 2).sum(axis=1),
-        ...     score=lambda theta, x: (x - theta).sum(axis=1, keepdims=True),
-        ... )
+        >>> model = ks.models.SIS(weights=np.ones((3, 3)), times=[0, 1, 2, 3])  # small
         >>> rng = np.random.default_rng(0)
-        >>> network = ks.networks.MLP((3,), 1, rng, embedding=(8,), hidden=(8,))  # not trained
-        >>> untrained = ks.Surrogate(network, space, (3,))
+        >>> network = ks.networks.MLP((4, 3), 2, rng, embedding=(8,), hidden=(8,))  # not trained
+        >>> untrained = ks.Surrogate(network, model.space, model.x_shape)
         >>> made = ks.report({"untrained": untrained}, model, path="report.html")
         >>> made.path.name, list(made.scorecards)
         ('report.html', ['untrained'])
@@ -159,12 +157,12 @@ def report(
     if xs is None and (truth is not None or posterior):
         raise MissingError("truth and posterior are about observations: pass xs too.")
     observed = None if xs is None else observed_group(model, xs, truth)
-    cards = measured(named, model, size, seed, say)
+    cards = measured(named, model, size, seed, say, refine)
     say("surfaces of test groups")
     shown = [group for group in (observed, drawn_groups(model, seed)) if group is not None]
     content = compose(
         named, model, cards, shown, level=level, observed=xs is not None, posterior=posterior,
-        seed=seed, say=say,
+        seed=seed, say=say, refine=refine,
     )  # fmt: skip
     content = replace(
         content,
@@ -177,12 +175,17 @@ def report(
 
 
 def measured(
-    surrogates: Mapping[str, Surrogate], model: Model, size: str, seed: int, say: Say
+    surrogates: Mapping[str, Surrogate],
+    model: Model,
+    size: str,
+    seed: int,
+    say: Say,
+    refine: Mapping[str, int] | None = None,
 ) -> dict[str, Scorecard]:
     """A scorecard of every surrogate, on the same test sets."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", KeepscoreWarning)  # sets cut by the box: the page counts
-        return scorecards(surrogates, model, size, seed, say)
+        return scorecards(surrogates, model, size, seed, say, refine)
 
 
 def observed_group(model: Model, xs: ArrayLike, truth: ArrayLike | None = None) -> ShownGroups:
@@ -203,7 +206,7 @@ def observed_group(model: Model, xs: ArrayLike, truth: ArrayLike | None = None) 
 def drawn_groups(model: Model, seed: int) -> ShownGroups:
     """Groups at parameters drawn over the test region."""
     rng = np.random.default_rng([seed, STREAM])
-    truths = model.space.uniform(GROUPS, rng, "test")
+    truths = model.space.draw(GROUPS, rng, "test")
     xs = model.simulate(np.repeat(truths, GROUP_SIZE, axis=0), rng)
     names = tuple(f"test group {k + 1}" for k in range(GROUPS))
     return ShownGroups(names, xs.reshape(GROUPS, GROUP_SIZE, *model.x_shape), truths)
@@ -219,19 +222,22 @@ def compose(
     posterior: Sequence[str] = (),
     seed: int = 0,
     say: Say = lambda text: None,
+    refine: Mapping[str, int] | None = None,
 ) -> ReportContent:
     """Everything a page says; `observed`: the first group shown is what was observed."""
+    refine = refine or {}
     exact = all(card.etest is not None for card in cards.values())
     rows, coverage = scorecard_from(cards)
     runs = tuple(run_of(name, s) for name, s in surrogates.items())
+    likes: dict[str, Likelihood] = {}
     intervals: tuple[Interval, ...] = ()
     draws: tuple[Any, ...] = ()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", KeepscoreWarning)  # the page has notices of its own
-        surfaces = _surfaces(surrogates, model, shown, exact)
+        surfaces = _surfaces(surrogates, model, shown, exact, refine)
         if observed:
             first = shown[0]
-            likes = likelihoods(surrogates, model, first.xs[0], exact)
+            likes = likelihoods(surrogates, model, first.xs[0], exact, refine)
             truth = None if first.truths is None else first.truths[0]
             say("estimates and intervals of the observed data")
             intervals = intervals_of(likes, truth, level, first.names[0])
@@ -239,12 +245,13 @@ def compose(
                 say(f"posterior by {name}")
                 draws += posterior_rows(name, likes[name], level, seed)
             if posterior and exact and surfaces is not None:
-                draws += grid_posterior_rows(surfaces, EXACT, level)
+                draws += grid_posterior_rows(surfaces, EXACT, model.space, level)
     return ReportContent(
         title=f"Surrogates of {model.name}",
         created=datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
-        methods=(*surrogates, EXACT) if exact else tuple(surrogates),
-        findings=findings(cards, runs),
+        methods=_methods(surrogates, exact, refine),
+        findings=(*findings(cards, runs), *quality_lines(surrogates), *_stands_on(likes)),
+        warnings=poor_scores(surrogates),
         runs=runs,
         scorecard=rows,
         coverage=coverage,
@@ -257,11 +264,44 @@ def compose(
 
 
 def likelihoods(
-    surrogates: Mapping[str, Surrogate], model: Model, xs: NDArray[Any], exact: bool = True
+    surrogates: Mapping[str, Surrogate],
+    model: Model,
+    xs: NDArray[Any],
+    exact: bool = True,
+    refine: Mapping[str, int] | None = None,
 ) -> dict[str, Likelihood]:
-    """The same observations seen by each surrogate and, last, by the exact model."""
-    seen = {name: surrogate.given(xs) for name, surrogate in surrogates.items()}
-    return {**seen, EXACT: model.given(xs)} if exact else seen
+    """The same observations seen by each surrogate, refined after it, and last by the exact
+    model."""
+    truth = model.given(xs) if exact else None
+    seen: dict[str, Likelihood] = {}
+    for name, surrogate in surrogates.items():
+        seen[name] = surrogate.given(xs)
+        if truth is not None and refine and name in refine:
+            seen[with_exact(name, refine[name])] = refined_by(seen[name], truth, refine[name])
+    return seen if truth is None else {**seen, EXACT: truth}
+
+
+def _methods(
+    surrogates: Mapping[str, Surrogate], exact: bool, refine: Mapping[str, int]
+) -> tuple[str, ...]:
+    """Names of everybody on the page, in order."""
+    if not exact:
+        return tuple(surrogates)
+    names = [
+        method
+        for name in surrogates
+        for method in (name, *([with_exact(name, refine[name])] if name in refine else []))
+    ]
+    return (*names, EXACT)
+
+
+def _stands_on(likes: Mapping[str, Likelihood]) -> tuple[str, ...]:
+    """What answers about the observed data stand on, where that is more than a name tells."""
+    return tuple(
+        f"The observed data by {name}: {like.basis}."
+        for name, like in likes.items()
+        if like.refinement is not None
+    )
 
 
 def intervals_of(
@@ -282,7 +322,7 @@ def findings(cards: Mapping[str, Scorecard], runs: Sequence[Run]) -> tuple[str, 
     (n,) = sizes if len(sizes) == 1 else (None,)
     begin = f"From {n:,} simulations, differences" if isinstance(n, int) else "Differences"
     far = {k: c.ltest.rmse_far for k, c in cards.items() if c.ltest.rmse_far is not None}
-    tests = {name: card.etest for name, card in cards.items() if card.etest is not None}
+    tests = {k: test for name, card in cards.items() for k, test in card.etests(name).items()}
     told = []
     if far:
         off = join([f"{found.value:.2g} ({name})" for name, found in far.items()])
@@ -297,16 +337,50 @@ def findings(cards: Mapping[str, Scorecard], runs: Sequence[Run]) -> tuple[str, 
     return tuple(told)
 
 
+def quality_lines(surrogates: Mapping[str, Surrogate]) -> tuple[str, ...]:
+    """What training measured of each surrogate, on held-out pairs."""
+    return tuple(
+        f"{name}: {surrogate.quality.line(surrogate.space.names)}."
+        for name, surrogate in surrogates.items()
+        if surrogate.quality is not None
+    )
+
+
+def poor_scores(surrogates: Mapping[str, Surrogate]) -> tuple[Notice, ...]:
+    """A notice for every surrogate that follows the score of a parameter badly."""
+    told = []
+    for name, surrogate in surrogates.items():
+        poor = [] if surrogate.quality is None else surrogate.quality.poor()
+        if poor:
+            which = join([surrogate.space.names[k] for k in poor])
+            told.append(
+                Notice(
+                    "serious",
+                    f"{name} follows the score of {which} badly: R² below {POOR} on held-out "
+                    "pairs. Tests and intervals of it are not to be trusted without calibration; "
+                    "simulate more, or narrow the box.",
+                )
+            )
+    return tuple(told)
+
+
 def comparison(cards: Mapping[str, Scorecard], seconds: Mapping[str, float | None]) -> str:
     """Scorecards side by side, and the exact likelihood: the table a terminal shows."""
     rows: dict[str, dict[str, str]] = {}
     for method, card in cards.items():
         for row in card.rows():
             rows.setdefault(title_of(row.metric), {})[method] = str(row.found)
+            if row.refined is not None:
+                rows[title_of(row.metric)][_refined_column(method, card)] = str(row.refined)
     for metric, ideal in ideals(cards).items():
         rows[title_of(metric)][EXACT] = str(ideal) if ideal.value else "0"
     rows["Training time, seconds"] = {name: f"{s:.0f}" for name, s in seconds.items() if s}
-    columns = [*cards, EXACT]
+    columns = []
+    for method, card in cards.items():
+        columns.append(method)
+        if any(row.refined is not None for row in card.rows()):
+            columns.append(_refined_column(method, card))
+    columns.append(EXACT)
     widths = [max(len(name), *(len(r.get(name, "")) for r in rows.values())) for name in columns]
     first = max(map(len, rows))
     lines = [("", dict(zip(columns, columns, strict=True))), *rows.items()]
@@ -317,15 +391,26 @@ def comparison(cards: Mapping[str, Scorecard], seconds: Mapping[str, float | Non
     )
 
 
+def _refined_column(method: str, card: Scorecard) -> str:
+    """The refined surrogate in a terminal's table, where there is little room."""
+    assert card.etest is not None
+    assert card.etest.refined is not None
+    return f"{method} {with_exact('', card.etest.refined.evaluations, short=True)}"
+
+
 def _surfaces(
-    surrogates: Mapping[str, Surrogate], model: Model, shown: Sequence[ShownGroups], exact: bool
+    surrogates: Mapping[str, Surrogate],
+    model: Model,
+    shown: Sequence[ShownGroups],
+    exact: bool,
+    refine: Mapping[str, int],
 ) -> Surfaces | None:
     """Surfaces of every group shown, with everybody's estimates; None beyond three parameters."""
     if model.space.d not in POINTS:
         return None
     parts = []
     for part in shown:
-        likes = likelihoods(surrogates, model, part.xs, exact)
+        likes = likelihoods(surrogates, model, part.xs, exact, refine)
         estimates = {m: mle(like).estimate for m, like in likes.items()}
         parts.append(surfaces_from(likes, estimates, part.truths, part.names))
     return replace(parts[0], groups=tuple(g for part in parts for g in part.groups))

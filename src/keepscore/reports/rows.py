@@ -26,6 +26,7 @@ from keepscore.reports.content import (
     ScoreRow,
     Surfaces,
 )
+from keepscore.space import Space, tensor_grid
 
 
 def ideals(cards: Mapping[str, Scorecard]) -> dict[str, Estimate]:
@@ -50,16 +51,25 @@ def scorecard_from(
     for method, card in cards.items():
         for row in card.rows():
             values.setdefault(row.metric, {})[method] = row.found
+        for name, test in card.etests(method).items():
+            for metric, found in test.rows():
+                if metric in values:
+                    values[metric][name] = found
     ideal = ideals(cards)
     rows = []
-    for metric, found in values.items():
+    for metric, by_method in values.items():
         name = metric.partition("[")[0]
         if name == "coverage":  # it has a section of its own
             continue
         known = METRICS.get(name, Metric(name, name, "", "", name, name, name, ""))
         rows.append(
             ScoreRow(
-                title_of(metric), known.meaning, found, ideal.get(metric), known.unit, known.better
+                title_of(metric),
+                known.meaning,
+                by_method,
+                ideal.get(metric),
+                known.unit,
+                known.better,
             )
         )
     return tuple(rows), _coverage(cards)
@@ -105,7 +115,7 @@ def intervals_from(
 def posterior_rows(
     method: str, like: Likelihood, level: float = 0.95, seed: int = 0
 ) -> tuple[PosteriorRow, ...]:
-    """Posterior of the raw parameters of one group under a uniform prior, by NUTS."""
+    """Posterior of the raw parameters of one group under the prior of its space, by NUTS."""
     names, tail = list(like.space.names), (1 - level) / 2
     draws = posterior(like, seed=seed)
     found = chain_quality(draws, names)
@@ -121,15 +131,19 @@ def posterior_rows(
 
 
 def grid_posterior_rows(
-    surfaces: Surfaces, method: str, level: float = 0.95
+    surfaces: Surfaces, method: str, space: Space, level: float = 0.95
 ) -> tuple[PosteriorRow, ...]:
     """The same from the first group's surface: an exact likelihood is too slow for a sampler.
 
-    The prior is uniform in the working parameters, as the sampler's; sums over the grid stand for
-    integrals.
+    The prior is that of the space, as the sampler's; sums over the grid stand for integrals.
     """
     surface = next(s for s in surfaces.groups[0].surfaces if s.method == method)
-    density, tail = np.exp(surface.values), (1 - level) / 2
+    values, tail = np.asarray(surface.values, dtype=np.float64), (1 - level) / 2
+    if space.has_prior:
+        nodes = tensor_grid([axis.values for axis in surfaces.axes])
+        prior = np.asarray(space.unnormalised_log_prior(nodes)).reshape(values.shape)
+        values = values + prior
+    density = np.exp(values - values.max())
     rows = []
     for k, axis in enumerate(surfaces.axes):
         if axis.raw_values is None:
@@ -145,7 +159,7 @@ def grid_posterior_rows(
 
 
 def _coverage(cards: Mapping[str, Scorecard]) -> tuple[Coverage, ...]:
-    tests = {method: card.etest for method, card in cards.items() if card.etest is not None}
+    tests = {k: test for method, card in cards.items() for k, test in card.etests(method).items()}
     if not tests:
         return ()
     first = next(iter(tests.values()))
