@@ -48,7 +48,9 @@ CASES: dict[str, Callable[[], Any]] = {
 EVALUATIONS = (20, 40)
 SIDES = (25, 49, 75)
 SIMULATIONS = {"gaussian-49": 2_000, "gaussian-75": 600}  # 30,000 elsewhere
-GROUPS = {"sis": 3, "gaussian": 2, "student-t": 2}  # at each of 100 theta
+# Theta of the E-test, and groups at each: few, since sets by the exact likelihood cost minutes.
+GRIDS = {"sis": (10, 10), "gaussian": (4, 4, 3), "student-t": (4, 4, 3)}
+GROUPS = 1
 SIZE = 10  # observations per group
 SEED = 77
 HONEST_POINTS = 40
@@ -108,10 +110,11 @@ def accuracy(case: str, evaluations: int, data: Path, quick: bool) -> dict[str, 
     """The E-test with refined likelihoods, and whether the estimated error is true."""
     model = CASES[case]()
     surrogate = surrogate_of(case, model, data, quick)
-    groups, thetas = (2, 3) if quick else (GROUPS[case], None)
+    groups, thetas = (2, 3) if quick else (GROUPS, None)
+    grid = None if quick else GRIDS[case]
     tag = f"{case}{'-quick' if quick else ''}"
     truth = etest_set(
-        model, None, groups, SIZE, SEED, points=6 if quick else 8 if model.space.d > 2 else None,
+        model, grid, groups, SIZE, SEED, points=6 if quick or model.space.d > 2 else None,
         path=data / f"{tag}-exact", thetas=thetas,
     )  # fmt: skip
     xs = truth.xs

@@ -11,7 +11,7 @@ import re
 from pathlib import Path
 
 HERE = Path(__file__).parent
-PAGES = {"your_own_model": "tutorial.md"}
+PAGES = {"your_own_model": "tutorial.md", "exact_answers": "howto/refine.md"}
 PIECE = re.compile(
     r"```python\n(?P<code>.*?)```\n|<!-- output \d+ -->\n+```text\n(?P<out>.*?)```\n", re.DOTALL
 )

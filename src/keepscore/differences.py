@@ -1,8 +1,8 @@
 """Where two pieces of plain data differ, by name.
 
 Settings of runs, plans of data sets, identities of cached results and descriptions of machines are
-plain data: nested dictionaries and lists, as JSON holds them. Whoever finds them unequal says so in
-the same words: "model.settings.m: 4 there, 5 here".
+plain data: nested dictionaries and lists, as JSON holds them. A difference is
+always told in the same words: "model.settings.m: 4 there, 5 here".
 """
 
 from __future__ import annotations

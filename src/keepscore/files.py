@@ -1,4 +1,4 @@
-"""Files that are either whole or absent, and that are checked before they are believed.
+"""Files that are either whole or absent, and that are checked before they are used.
 
 *Writing.* A write goes to a temporary file in the same folder, is flushed to disk, and then renamed
 over the target; a crash at any moment leaves the old file or the new one, never half of one. The

@@ -204,6 +204,7 @@ class Likelihood:
         traceable: The same written in JAX, for samplers; None: they call the functions above.
         calibration: Plain data of a calibration saved with a surrogate.
         refinement: Of a refined likelihood: its error, what it cost and where it holds.
+        observed: Per group a digest of its observations, where the maker computed one.
 
     Example:
         >>> import numpy as np

@@ -10,7 +10,7 @@ from test_etest import WideToy
 
 import keepscore as ks
 from keepscore.errors import MissingError, UnknownNameError
-from keepscore.evaluation.scorecard import SIZES
+from keepscore.evaluation.scorecard import SIZES, Size
 from keepscore.figures import scorecard as scorecard_plot
 
 
@@ -50,6 +50,23 @@ def test_the_table_reads(card):
     assert "  0.04  " in text  # tilt 0.2, squared
     assert "E-test: 16 theta, 10 groups of 10 at each" in text
     assert max(len(line) for line in text.splitlines()) <= 100
+
+
+def test_refined_stands_between_surrogate_and_exact(monkeypatch):
+    monkeypatch.setitem(SIZES, "small", Size(60, 20, 4, 2, 2))
+    toy = WideToy()
+    card = ks.scorecard(Bent(toy, tilt=0.2), toy, seed=1, refine=12)
+    rows = {row.metric: row for row in card.rows()}
+    assert rows["bce"].refined is None  # of the E-test alone
+    assert rows["lrt_mse"].refined.value < 1e-3 * rows["lrt_mse"].found.value
+    text = str(card)
+    assert "+ 12 exact" in text.splitlines()[1]
+    assert "refined: median error" in text
+    assert max(len(line) for line in text.splitlines()) <= 170
+    assert list(card.etests("Bent")) == ["Bent", "Bent + 12 exact evaluations"]
+    assert card.to_dict()["etest"]["refined"]["exact_evaluations"] == 12
+    frame = card.to_frame().set_index("metric")
+    assert frame.loc["lrt_mse", "refined"] == rows["lrt_mse"].refined.value
 
 
 def test_ideal_values(card):

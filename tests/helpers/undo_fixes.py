@@ -74,7 +74,7 @@ FIXES = (
      "        return importlib.import_module(module)\n",
      "        found = importlib.import_module(module)\n        sys.path.remove(str(folder))\n"
      "        return found\n", "tests/cli/test_own_model.py -k worker_processes"),
-    ("an import error in a worker is called out of memory", "data/workers.py",
+    ("an import error in a worker is called out of memory", "processes.py",
      "    except ImportError as error:\n", "    except ZeroDivisionError as error:\n",
      "tests/cli/test_own_model.py -k cannot_import"),
     ("a lower bound that cannot sample", "pyproject.toml",

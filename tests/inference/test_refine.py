@@ -117,7 +117,7 @@ def test_any_number_of_parameters(d):
     exact = quadratic(d)
     surrogate = bent(exact, 0.5)
     tolerance = 0.01 if d < 6 else 0.05
-    refined = ks.refine(surrogate, exact, evaluations=30, tolerance=tolerance)
+    refined = ks.refine(surrogate, exact, evaluations=40, tolerance=tolerance)
     assert refined.refinement.reached.all()
     assert true_error(refined, exact, 0) < 3 * tolerance < true_error(surrogate, exact, 0)
     np.testing.assert_allclose(ks.mle(refined).estimate, ks.mle(exact).estimate, atol=tolerance)

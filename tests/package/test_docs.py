@@ -81,6 +81,20 @@ def test_the_code_of_the_how_tos_runs(page, tmp_path, monkeypatch, capsys):
         the_declared_head_is_linear(names["surrogate"], model)
 
 
+def test_the_page_on_refining_runs_and_says_what_it_says(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    page = (ROOT / "docs/howto/refine.md").read_text()
+    smaller = {"3_000": "1_000", "=20": "=3", "side = 41": "side = 9"}
+    for large, small in smaller.items():
+        assert large in page
+        page = page.replace(large, small)
+    text, names = pages.run_page(page)
+    assert "refined: error" in text
+    ours, truth = (ks.mle(names[k]).estimate for k in ("refined", "exact"))
+    np.testing.assert_allclose(ours, truth, atol=0.01)
+    assert (tmp_path / "refine.png").stat().st_size > 10_000
+
+
 def the_declared_head_is_linear(surrogate, model):
     """A group by its summed features is the sum over its observations."""
     theta = model.space.uniform(5, np.random.default_rng(0))

@@ -72,6 +72,26 @@ def test_one_call_writes_the_page(surrogate, xs, tmp_path):
     assert "Wilks' 95% sets held the truth in" in said
 
 
+def test_a_refined_surrogate_has_a_column_of_its_own(surrogate, xs, tmp_path):
+    made = ks.report(
+        {"one": surrogate}, FastToy(), tmp_path / "page.html", xs=xs, refine={"one": 14}
+    )
+    name, content = "one + 14 exact evaluations", made.content
+    assert content.methods == ("one", name, EXACT)
+    assert list(content.coverage[0].values) == ["one", name, EXACT]
+    estimates = {(r.method, r.parameter): r.estimate for r in content.intervals}
+    for parameter in ("mean", "sd"):
+        ours, theirs = estimates[name, parameter], estimates[EXACT, parameter]
+        assert ours == pytest.approx(theirs, abs=5e-3)
+    assert all(
+        [s.method for s in g.surfaces] == ["one", name, EXACT] for g in content.surfaces.groups
+    )
+    assert "refined: error" in str(made)
+    assert "one + 14 exact" in str(made).splitlines()[0]
+    with pytest.raises(UnknownNameError, match="other"):
+        ks.report({"one": surrogate}, FastToy(), None, refine={"other": 14})
+
+
 def test_scorecards_are_those_of_each_alone(surrogate):
     model = FastToy()
     made = ks.report({"one": surrogate}, model, path=None)

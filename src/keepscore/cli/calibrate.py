@@ -8,10 +8,13 @@ import typer
 
 from keepscore.cli.settings import (
     Json,
+    Minutes,
     ModelSettings,
+    Quiet,
     Seed,
     TrainedModel,
     TrainedRun,
+    say,
     show,
 )
 
@@ -22,8 +25,10 @@ def calibrate(
     group_size: Annotated[int, typer.Option(help="Observations in a group.", min=1)] = 10,
     n: Annotated[int, typer.Option("--n", "-n", help="Simulated groups.", min=100)] = 4000,
     level: Annotated[float, typer.Option(help="Level of the held-out check.")] = 0.95,
+    minutes: Minutes = None,
     seed: Seed = 0,
     settings: ModelSettings = None,
+    quiet: Quiet = False,
     json: Json = False,
 ) -> None:
     """Simulate the null distribution of the likelihood-ratio statistic, and keep it in the run.
@@ -37,8 +42,11 @@ def calibrate(
     surrogate = load(run)
     simulator = model_of(surrogate, model, settings)
     calibration = run_calibration(
-        surrogate, simulator, group_size=group_size, n=n, level=level, seed=seed
+        surrogate, simulator, group_size, n, level, seed=seed, minutes=minutes, progress=say
     )
+    groups = 2 * len(calibration.held_out)
     surrogate.with_calibration(calibration).save(run)
     content = calibration.to_dict()
-    show({"path": str(run), "check": content.get("check"), "groups": n}, str(calibration), json)
+    show(
+        {"path": str(run), "check": content.get("check"), "groups": groups}, str(calibration), json
+    )

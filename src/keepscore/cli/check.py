@@ -8,10 +8,13 @@ import typer
 
 from keepscore.cli.settings import (
     Json,
+    Minutes,
     ModelName,
     ModelSettings,
+    Quiet,
     Seed,
     find_model,
+    say,
     show,
 )
 from keepscore.models.laws import check_model as run_laws
@@ -20,8 +23,10 @@ from keepscore.models.laws import check_model as run_laws
 def check_model(
     model: ModelName,
     draws: Annotated[int, typer.Option(help="Simulations at each of three points.")] = 1000,
+    minutes: Minutes = None,
     seed: Seed = 0,
     settings: ModelSettings = None,
+    quiet: Quiet = False,
     json: Json = False,
 ) -> None:
     """Run the laws every model must obey, and print a table; exit code 1 if one is broken.
@@ -35,7 +40,8 @@ def check_model(
 
       keepscore check-model my_model.py:model
     """
-    report = run_laws(find_model(model, settings), draws=draws, seed=seed, show=False)
+    built = find_model(model, settings)
+    report = run_laws(built, draws, seed, show=False, minutes=minutes, progress=say)
     show(report.to_dict(), str(report), json)
     if not report.passed:
         raise typer.Exit(1)

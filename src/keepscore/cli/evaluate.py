@@ -5,6 +5,7 @@ from __future__ import annotations
 from keepscore.cli.settings import (
     CardSize,
     Json,
+    Minutes,
     ModelSettings,
     Seed,
     TrainedModel,
@@ -20,6 +21,7 @@ def evaluate(
     run: TrainedRun,
     model: TrainedModel = None,
     size: CardSize = "small",
+    minutes: Minutes = None,
     seed: Seed = 0,
     settings: ModelSettings = None,
     json: Json = False,
@@ -37,7 +39,7 @@ def evaluate(
 
     surrogate = load(run)
     exact = model_of(surrogate, model, settings)
-    sets = exact_side(exact, size, seed, say)
+    sets = exact_side(exact, size, seed, say, minutes)
     say("measuring the surrogate")
     card = scorecard(surrogate, exact, exact=sets)
     record_command(run, "evaluate", {"model": model, "size": size, "seed": seed})

@@ -139,6 +139,12 @@ def with_common_options(function: Callable[..., None], config: bool = True) -> C
     return command
 
 
+Minutes = Annotated[
+    float | None,
+    typer.Option(
+        "--minutes", help="Do no more than fits into this time, and say what was left out."
+    ),
+]
 ModelName = Annotated[str, typer.Argument(help=HELP, autocompletion=_known_models)]
 Seed = Annotated[int, typer.Option("--seed", help="Root of all randomness.", min=0)]
 TrainedRun = Annotated[Path, typer.Argument(help="Folder of a trained surrogate.")]

@@ -1,6 +1,6 @@
 """Messages of the library in the words of the shell.
 
-The library speaks Python ("train with loss=ks.BCE()"); who typed a command wants its flags.
+The library's messages name Python arguments ("train with loss=ks.BCE()"); here they name flags.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ The design is the paper's: k = ceil(n^(1/d)) cells per side, n of the k^d cells 
 without replacement, one uniform draw in each. Drawn the plain way, the choice of cells is one long
 random permutation that has to be held in memory. Here row i asks for its own cell,
 
-    cell(i) = P(i),   P a keyed pseudo-random permutation of {0, ..., side^d - 1},
+    cell(i) = P(i),   P a keyed pseudo-random permutation of {0, ..., k^d - 1},
 
 so any worker computes its rows without the others, and nothing grows with n. P is a Feistel
 network (Luby & Rackoff 1988): split a number of 2h bits into halves (L, R) and repeat

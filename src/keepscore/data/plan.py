@@ -2,8 +2,8 @@
 
 A plan is plain data. It is written into the folder before the first shard, and a later call may
 add to the folder only if its own plan is the same. The shards are fixed by n and the size of a
-row alone, never by who computes them: about 64 of them, so that a death costs little and every
-worker has something to do, but not so many that files outweigh their content.
+row alone, never by who computes them: about 64 of them, so that a worker's death costs little and
+every worker has something to do, but not so many that files outweigh their content.
 """
 
 from __future__ import annotations

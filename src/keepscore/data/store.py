@@ -1,4 +1,4 @@
-"""A data set on disk: a folder of `.npy` shards and JSON records that can be believed.
+"""A data set on disk: a folder of `.npy` shards and JSON records, with checksums of both.
 
     plan.json              what the set is to be; written first, by exactly one writer
     shard-00007.theta.npy  the arrays of shard 7 (theta, x and, if kept, score)

@@ -24,15 +24,15 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from keepscore.checks import Floats, require_count, require_level, require_parts
-from keepscore.errors import KeepscoreError, KeepscoreWarning, MissingError, ShapeError
+from keepscore.checks import Floats, as_floats, as_real, require_count, require_level, require_parts
+from keepscore.errors import DtypeError, KeepscoreError, KeepscoreWarning, MissingError, ShapeError
 from keepscore.evaluation.data_summaries import summaries
 from keepscore.inference import mle
 from keepscore.inference.maximise import maximum_of
@@ -165,14 +165,16 @@ def check_data(
         >>> x = model.simulate([[0.3, 0.3, -1.0]] * 4, np.random.default_rng(0))
         >>> ks.check_data(model, x, draws=50).fits
         True
-        >>> ks.check_data(model, 3 * x + 10, draws=50, level=0.05).fits
+        >>> ks.check_data(model, 3 * x + 10, draws=50).fits
         False
     """
     require_parts(source, "source", "space", "given")
     draws, level = require_count(draws, "draws", minimum=20), require_level(level)
     seed = require_count(seed, "seed", minimum=0)
     simulator = _simulator(source, model)
-    observed = np.asarray(xs)
+    if extra is not None and (not callable(extra) or isinstance(extra, type)):
+        raise DtypeError(f"extra must be a function of groups of data; got {extra!r:.80}.")
+    observed = as_real(xs, "xs")
     if observed.ndim != 1 + len(simulator.x_shape) or not len(observed):
         inner = ", ".join(map(str, simulator.x_shape))
         raise ShapeError(
@@ -192,7 +194,12 @@ def check_data(
         every = np.concatenate([observed[None].astype(float), groups.astype(float)])
         found = summaries(every, simulator.structure)
         if extra is not None:
-            found |= {str(k): _one_per_group(k, v, draws + 1) for k, v in extra(every).items()}
+            named = extra(every)
+            if not isinstance(named, Mapping):
+                raise DtypeError(
+                    f"extra must return a dict of summaries by name; got {type(named).__name__}."
+                )
+            found |= {str(k): _one_per_group(k, v, draws + 1) for k, v in named.items()}
         found[LIKELIHOOD] = _maximised(source, observed, groups)
     kept = {name: values for name, values in found.items() if np.ptp(values) > 0}
     table = np.stack(list(kept.values()))
@@ -283,7 +290,7 @@ def _features(surrogate: Surrogate, x: NDArray[Any]) -> Floats:
 
 
 def _one_per_group(name: str, values: ArrayLike, groups: int) -> Floats:
-    array = np.asarray(values, dtype=np.float64)
+    array = as_floats(values, f"extra summary {name!r}")
     if array.shape != (groups,):
         raise ShapeError(f"extra summary {name!r} must have shape ({groups},); got {array.shape}.")
     return array

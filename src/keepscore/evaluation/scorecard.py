@@ -7,15 +7,18 @@ number has its Monte Carlo standard error; what a perfect surrogate would score 
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from numpy.typing import ArrayLike
 
+from keepscore.budget import Say, as_minutes, seconds_of, voice
 from keepscore.checks import require_choice, require_package
+from keepscore.errors import KeepscoreWarning
 from keepscore.evaluation.estimate import Estimate
-from keepscore.evaluation.etest import GRID, ETest, ETestSet, etest, etest_set
+from keepscore.evaluation.etest import GRID, THETAS, ETest, ETestSet, etest, etest_set
 from keepscore.evaluation.ltest import (
     LogRatio,
     LTest,
@@ -178,7 +181,11 @@ class ExactSide:
 
 
 def exact_side(
-    model: Model, size: str = "small", seed: int = 0, say: Callable[[str], object] = lambda _: None
+    model: Model,
+    size: str = "small",
+    seed: int = 0,
+    say: Say = lambda text: None,
+    minutes: float | None = None,
 ) -> ExactSide:
     """Draw the test sets of a scorecard and compute the exact likelihood's side of it.
 
@@ -187,11 +194,15 @@ def exact_side(
         size: "quick", "small", "medium" or "paper"; see `scorecard`.
         seed: Root of all randomness.
         say: Told each stage in words.
+        minutes: Time for it; where the size does not fit, a smaller one is taken, with a warning.
 
     Returns:
         The test sets, for `scorecard(..., exact=...)`.
     """
     require_choice(size, "scorecard size", SIZES)
+    if (minutes := as_minutes(minutes)) is not None:
+        say("timing the exact likelihood")
+        size = _size_within(model, size, seed, minutes)
     chosen = SIZES[size]
     say("exact values on test pairs")
     pairs = ltest_set(model, chosen.n, seed, chosen.exact, chosen.evidence)
@@ -210,6 +221,8 @@ def scorecard(
     seed: int = 0,
     exact: ExactSide | None = None,
     refine: int | None = None,
+    minutes: float | None = None,
+    progress: Say | bool | None = None,
 ) -> Scorecard:
     """L-test and E-test of a surrogate against the model it was trained on.
 
@@ -223,6 +236,9 @@ def scorecard(
             size and seed are then its own.
         refine: With a number, the E-test of the surrogate refined by at most so many exact
             evaluations per group (`ks.refine`) stands beside both.
+        minutes: Time for the exact side, by far the most of it: where the size does not fit, a
+            smaller one is taken, with a warning.
+        progress: Told each stage in words; True for standard error, the default on a terminal.
 
     Returns:
         The scorecard. print() it, or draw it with `ks.figures.scorecard`.
@@ -244,7 +260,9 @@ def scorecard(
         (0.0, 0.0)
     """
     require_same_space(surrogate.space, model.space)
-    sets = exact_side(model, size, seed) if exact is None else exact
+    say = voice(progress, "scorecard")
+    sets = exact_side(model, size, seed, say, minutes) if exact is None else exact
+    say("measuring the surrogate")
     loss = ltest(surrogate, model, test_set=sets.ltest)
     inference = None
     if sets.etest is not None:
@@ -280,6 +298,37 @@ def with_exact(name: str, evaluations: int | None, short: bool = False) -> str:
     if short:
         return f"+ {evaluations} exact"
     return f"{name} + {evaluations} exact evaluations"
+
+
+def _size_within(model: Model, size: str, seed: int, minutes: float) -> str:
+    """The size asked for, or the largest below it whose exact side fits into the time."""
+    few, more, groups = 2, 6, 2
+    per_group = per_evidence = per_pair = 0.0
+    if ltest_set(model, few, seed, few, few).exact:
+        first = seconds_of(lambda: ltest_set(model, more, seed, more, few))
+        second = seconds_of(lambda: ltest_set(model, more, seed, more, more))
+        per_evidence = max(0.0, second - first) / (more - few)
+        per_pair = max(0.0, first - few * per_evidence) / more
+        per_group = seconds_of(lambda: etest_set(model, None, 1, GROUP_SIZE, seed, thetas=groups))
+        per_group /= groups
+
+    def seconds(one: Size) -> float:
+        grid, thetas = _design(model.space.d, one.side)
+        count = math.prod(grid) if grid is not None else thetas or THETAS
+        pairs = one.exact * per_pair + one.evidence * per_evidence
+        return pairs + count * one.groups * per_group
+
+    names = list(SIZES)[: list(SIZES).index(size) + 1]
+    fitting = [name for name in names if seconds(SIZES[name]) <= 60 * minutes]
+    chosen = fitting[-1] if fitting else names[0]
+    if chosen != size:
+        warnings.warn(
+            f"scorecard: size {chosen!r} (about {seconds(SIZES[chosen]) / 60:.1f} min) instead of "
+            f"{size!r} (about {seconds(SIZES[size]) / 60:.1f} min) fits into {minutes:g} min.",
+            KeepscoreWarning,
+            stacklevel=4,
+        )
+    return chosen
 
 
 def _design(d: int, side: int | None) -> tuple[tuple[int, ...] | None, int | None]:

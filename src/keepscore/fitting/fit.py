@@ -14,10 +14,8 @@ from __future__ import annotations
 
 import math
 import os
-import sys
 import time
 import warnings
-from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -26,6 +24,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
+from keepscore.budget import Say, voice
 from keepscore.checks import as_number, require_count, require_parts
 from keepscore.data import simulate
 from keepscore.errors import DomainError, KeepscoreWarning, ModelError
@@ -62,7 +61,6 @@ CLEARLY = 0.002  # of validation BCE: less is noise
 TYPICAL, PILOT, RACE_LEAST = 10_000, 1_000, 500  # rows
 FEWEST_GROUPS, MOST_GROUPS = 400, 4_000  # of a calibration
 SMALL_CARD = 160  # exact groups that a small scorecard asks for
-Say = Callable[[str], object]
 
 
 @dataclass(frozen=True)
@@ -169,7 +167,7 @@ def fit(
         record = read_record(folder, question)
         clock = Clock(60 * minutes, record.spent)
         run = _Run(
-            model, folder, wanted, group_size, network, seed, record, clock, _voice(progress)
+            model, folder, wanted, group_size, network, seed, record, clock, voice(progress, "fit")
         )
         with warnings.catch_warnings():
             # Poor scores of a first round, sets cut by the box: the verdict and the report say it.
@@ -443,16 +441,3 @@ class _Run:
 
 def _name(surrogate: Surrogate) -> str | None:
     return name_of(surrogate.network, surrogate.x_shape, surrogate.space.d)
-
-
-def _voice(progress: Say | bool | None) -> Say:
-    """Where stages are told."""
-    if callable(progress):
-        return progress
-    shown = sys.stderr.isatty() if progress is None else progress
-
-    def tell(text: str) -> None:
-        if shown:
-            print(f"keepscore fit: {text}", file=sys.stderr, flush=True)
-
-    return tell

@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import stats
 
+from keepscore.budget import Say, affordable, as_minutes, seconds_of, voice
 from keepscore.checks import (
     Floats,
     as_theta,
@@ -39,6 +40,7 @@ LEVELS = (0.25, 0.5, 0.7, 0.8, 0.9, 0.95, 0.98)
 HIGHEST_DEGREE = 4
 ROWS_PER_TERM = 40  # of the fitting half, at least
 GROUPS_AT_ONCE = 1000
+FEWEST, TIMED = 100, 20  # groups: at least, and to find out what one costs
 STREAM = 0xCA11  # keeps these draws apart from training data made with the same seed
 
 
@@ -58,6 +60,8 @@ def calibrate(
     region: Region = "base",
     seed: int = 0,
     intervals: bool = True,
+    minutes: float | None = None,
+    progress: Say | bool | None = None,
 ) -> Calibration:
     """Null distribution of the likelihood-ratio statistic over the region, for groups of this size.
 
@@ -74,6 +78,9 @@ def calibrate(
         seed: Seed of theta and of the simulations.
         intervals: Whether to calibrate the profile of each parameter too, which calibrated
             intervals and tests of one parameter rest on; about one search more per parameter.
+        minutes: Time for it: where n groups do not fit, there are fewer (100 at least), and a
+            warning says so.
+        progress: Told how far it is; True for standard error, the default on a terminal.
 
     Returns:
         A calibration; `surrogate.with_calibration(calibration)` keeps it with the surrogate.
@@ -91,7 +98,7 @@ def calibrate(
     """
     require_parts(surrogate, "surrogate", "space", "given")
     group_size = require_count(group_size, "group_size")
-    n = require_count(n, "n", minimum=100)
+    n = require_count(n, "n", minimum=FEWEST)
     level, seed = require_level(level), require_count(seed, "seed", minimum=0)
     intervals = require_flag(intervals, "intervals")
     space = surrogate.space
@@ -100,7 +107,13 @@ def calibrate(
     if not intervals or len(names) == 1:
         alone = []
     every = np.stack([held, *alone])
-    theta, statistic = _null_sample(surrogate, simulator, group_size, n, every, region, seed)
+    minutes, say = as_minutes(minutes), voice(progress, "calibrate")
+    if minutes is not None and hasattr(simulator, "simulate"):
+        cost = seconds_of(
+            lambda: _simulated(surrogate, simulator, group_size, TIMED, every, region, seed)
+        )
+        n = affordable(minutes, cost / TIMED, n, FEWEST, "groups", "calibrate")
+    theta, statistic = _null_sample(surrogate, simulator, group_size, n, every, region, seed, say)
     impossible = int((~np.isfinite(statistic)).any(axis=1).sum())
     if impossible:
         raise SimulationError(
@@ -144,6 +157,7 @@ def null_statistics(
     rng: np.random.Generator,
     held: np.ndarray,
     region: Region,
+    say: Say = lambda text: None,
 ) -> Floats:
     """Lambda_i at theta_i (m, d) of a group simulated at theta_i, for each of k null hypotheses
     held (k, d): (m, k)."""
@@ -156,6 +170,7 @@ def null_statistics(
                 f"The simulator returned {len(x)} rows for {len(rows) * group_size} of theta."
             )
         parts.append(_statistics(source, rows, x, group_size, held, region))
+        say(f"{i + len(rows):,} of {len(theta):,} groups")
     return np.concatenate(parts)
 
 
@@ -185,18 +200,32 @@ def _null_sample(
     held: np.ndarray,
     region: Region,
     seed: int,
+    say: Say,
 ) -> tuple[Floats, Floats]:
     if hasattr(simulator, "simulate"):
-        rng = np.random.default_rng([seed, STREAM])
-        theta = source.space.draw(n, rng, region)
-        statistic = null_statistics(source, simulator, theta, group_size, rng, held, region)
-        return theta, statistic
+        return _simulated(source, simulator, group_size, n, held, region, seed, say)
     if not (hasattr(simulator, "theta") and hasattr(simulator, "x")):
         raise DtypeError(
             "Calibration needs a simulator (with .simulate) or a data set (with .theta and .x); "
             f"got {type(simulator).__name__}."
         )
     return _from_dataset(source, simulator, group_size, n, held, region)
+
+
+def _simulated(
+    source: LikelihoodSource,
+    simulator: Simulator,
+    group_size: int,
+    n: int,
+    held: np.ndarray,
+    region: Region,
+    seed: int,
+    say: Say = lambda text: None,
+) -> tuple[Floats, Floats]:
+    """theta (n, d) drawn over the region, and the null statistics of groups simulated there."""
+    rng = np.random.default_rng([seed, STREAM])
+    theta = source.space.draw(n, rng, region)
+    return theta, null_statistics(source, simulator, theta, group_size, rng, held, region, say)
 
 
 def _from_dataset(
@@ -213,9 +242,9 @@ def _from_dataset(
             "use group_size=1."
         )
     inside = np.flatnonzero(source.space.contains(grouped[:, 0], region))[:n]
-    if len(inside) < 100:
+    if len(inside) < FEWEST:
         raise DomainError(
-            f"Calibration needs at least 100 groups in the {region} box; got {len(inside)}."
+            f"Calibration needs at least {FEWEST} groups in the {region} box; got {len(inside)}."
         )
     x = np.asarray(data.x)[: count * group_size]
     x = x.reshape(count, group_size, *x.shape[1:])

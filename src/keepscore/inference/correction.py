@@ -4,7 +4,7 @@ D is interpolated (numerics/kriging.py) in coordinates u = a'(theta - origin), a
 the surrogate at its maximum `origin`: there the confidence set is about a ball. It holds within the
 ellipsoid of its `Refinement`. Outside, D is held at its value on the boundary, in the direction of
 theta; where D falls outward at the boundary it goes on falling at that rate, so that a surrogate
-which rises beyond the region, where the exact likelihood does not, leads nobody away:
+which rises beyond the region, where the exact likelihood does not, has no maximum there:
 
     D(theta) = D(h) + min(0, dD/dr(h)) (r - R),    h on the boundary, r = |factor' (theta - centre)|
 """

@@ -8,7 +8,7 @@
     an estimate    inside its box;  a standard error: positive and finite, or NaN for a reason told
 
 No data and no likelihood, however poor, can break them. A result that does is our fault: it
-raises an `InvariantError` that names the function, and its numbers are not shown to anybody.
+raises an `InvariantError` that names the function, and its numbers are not returned.
 """
 
 from __future__ import annotations

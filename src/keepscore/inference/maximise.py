@@ -8,7 +8,7 @@ gradients. From five parameters on a grid would have too many points, and few of
 design is a Sobol sequence, 64 points per parameter, whose local maxima are the points higher than
 their nearest neighbours; climbs begin with a step of about a tenth of the box.
 
-`maximum_of` is what everybody asks: it searches once per likelihood and region.
+`maximum_of` is the entry for all others: it searches once per likelihood and region.
 """
 
 from __future__ import annotations

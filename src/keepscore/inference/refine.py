@@ -27,7 +27,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy import stats
 
-from keepscore.checks import Floats, require_count, require_level
+from keepscore.checks import Floats, as_number, require_count, require_level
 from keepscore.cluster import Cluster
 from keepscore.errors import DomainError, KeepscoreWarning, MismatchError
 from keepscore.inference.correction import Correction, TracedSum, corrected, joined
@@ -114,6 +114,8 @@ def refine(
     require_together(like, exact)
     evaluations = require_count(evaluations, "evaluations", minimum=like.space.d + 3)
     level = require_level(level)
+    tolerance = as_number(tolerance, "tolerance")
+    seed = require_count(seed, "seed", minimum=0)
     if not (np.isfinite(tolerance) and tolerance > 0):
         raise DomainError(f"tolerance must be positive; got {tolerance!r}.")
     total = evaluations * like.group_count  # at most

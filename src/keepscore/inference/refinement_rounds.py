@@ -8,8 +8,9 @@ Round by round, for every group that is still open,
     3  before they are used they test it: z = (D - predicted) / predicted standard deviation.
 
 The estimated error is the root mean square, over the cloud, of the predicted standard deviation,
-times the root mean square of all z so far (never less than one). A group is done when that is below
-the tolerance and new points have confirmed it, or when its evaluations are spent.
+times an upper bound, sure to 90%, of the root mean square of z (never less than one): few tests
+that went well prove little. A group is done when that is below the tolerance, new points have
+confirmed it and the region has not moved since, or when its evaluations are spent.
 """
 
 from __future__ import annotations
@@ -43,6 +44,7 @@ PARTICLES = 64  # of the cloud: places all over the set, whatever its shape
 FIRST_STEPS, STEPS = 5, 2  # that particles walk, at first and in each round
 OFF_LATTICE, OUTSIDE = 1e-3, 1e-6  # how much such candidates are wanted
 CONFIRMED = 3  # exact points that must have tested the interpolation before a group is done
+SURE = 0.9  # that errors are not larger than tests so far say
 PRIOR_TESTS = 2.0  # z = 1 counted as often in the mean of z^2
 
 
@@ -259,9 +261,10 @@ class Rounds:
         self.squares[rows] += (z**2).sum(axis=1)
 
     def misfit(self, rows: Integers) -> Floats:
-        """Root mean square of z, with some z = 1 in it, and at least one."""
-        mean = (self.squares[rows] + PRIOR_TESTS) / (self.tests[rows] + PRIOR_TESTS)
-        return np.maximum(1.0, np.sqrt(mean))
+        """How much larger than predicted errors may be: an upper bound of the root mean square of
+        z, with some z = 1 in it, and at least one."""
+        count = self.tests[rows] + PRIOR_TESTS
+        return np.maximum(1.0, np.sqrt((self.squares[rows] + PRIOR_TESTS) / _least_chi2(count)))
 
     def move(self, rows: Integers) -> np.ndarray:
         """The region of the refined likelihood: looked for where it was, and around its maximum.
@@ -294,6 +297,11 @@ class Rounds:
             points=tuple(t[:n] for t, n in zip(self.theta, self.count, strict=True)),
         )
         return Correction(self.kriging, self.origin, self.a, record)
+
+
+def _least_chi2(count: Floats) -> Floats:
+    """What a sum of so many squared normals (g,) exceeds with probability SURE."""
+    return np.asarray(stats.chi2.ppf(1 - SURE, count), dtype=np.float64)
 
 
 def _rms(sd: Floats, inside: np.ndarray) -> Floats:

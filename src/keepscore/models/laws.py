@@ -32,6 +32,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import expit, ndtri
 
+from keepscore.budget import Say, affordable, as_minutes, seconds_of, voice
 from keepscore.checks import Floats, require_count, require_parts
 from keepscore.errors import KeepscoreError, MissingError
 from keepscore.models.base import Model, Symmetry
@@ -43,6 +44,7 @@ from keepscore.models.from_functions import (
 )
 
 FALSE_ALARM = 1e-6
+FEWEST_DRAWS = 50
 BY_DIFFERENCES, BY_AUTODIFF = "score = central differences", "score = autodiff"
 MEAN, INFORMATION = "E[score] = 0", "Cov[score] = -E[Hessian]"
 RATIO = "E0[p1/(p0+p1)] = E1[p0/(p0+p1)]"
@@ -143,7 +145,14 @@ def _plain(value: str | float) -> str | float | None:
     return None if isinstance(value, float) and not np.isfinite(value) else value
 
 
-def check_model(model: Model, draws: int = 1000, seed: int = 0, show: bool = True) -> LawReport:
+def check_model(
+    model: Model,
+    draws: int = 1000,
+    seed: int = 0,
+    show: bool = True,
+    minutes: float | None = None,
+    progress: Say | bool | None = None,
+) -> LawReport:
     """Check that simulator, likelihood and score agree, and print a table of laws.
 
     Args:
@@ -151,6 +160,9 @@ def check_model(model: Model, draws: int = 1000, seed: int = 0, show: bool = Tru
         draws: Simulations at each of three parameter values inside the space; 50 or more.
         seed: Root of all randomness.
         show: Whether to print the table.
+        minutes: Time for the laws that rest on draws, by far the most of it: where `draws` do not
+            fit, there are fewer, and a warning says so.
+        progress: Told each stage in words; True for standard error, the default on a terminal.
 
     Returns:
         The findings. `passed`: no law that was checked is broken. `not_checked`: the laws that need
@@ -167,15 +179,27 @@ def check_model(model: Model, draws: int = 1000, seed: int = 0, show: bool = Tru
         (True, (), ('score = autodiff',))
     """
     require_parts(model, "model", "name", "space", "simulate", "log_prob", "score_kind")
-    require_count(draws, "draws", minimum=50)
+    draws = require_count(draws, "draws", minimum=FEWEST_DRAWS)
     seed = require_count(seed, "seed", minimum=0)
+    minutes, say = as_minutes(minutes), voice(progress, "check_model")
     rng = np.random.default_rng(seed)
     theta = _spread_points(model, rng)
+    say("shapes and types")
     findings: list[Finding] = [_rows(model, theta, seed)]
+    say("score against differences")
     findings += _guarded(BY_DIFFERENCES, _score_against_differences, model, theta, rng)
     findings += _guarded(BY_AUTODIFF, _score_against_autodiff, model, theta, rng)
-    tests = [t for point in theta for t in _zero_means(model, point, draws, rng)]
+    if minutes is not None:
+        apart = np.random.default_rng([seed, 1])
+        cost = seconds_of(lambda: list(_zero_means(model, theta[0], FEWEST_DRAWS, apart)))
+        each = len(theta) * cost / FEWEST_DRAWS
+        draws = affordable(minutes, each, draws, FEWEST_DRAWS, "draws", "check_model")
+    tests = []
+    for k, point in enumerate(theta):
+        say(f"laws by {draws:,} simulations, parameter value {k + 1} of {len(theta)}")
+        tests += list(_zero_means(model, point, draws, rng))
     findings += _judge(tests, _expected_laws(model))
+    say("symmetries and structure")
     findings += _guarded("symmetries", _symmetries, model, theta, rng)
     findings += _guarded("structure", _structure, model, theta, rng)
     report = LawReport(model.name, tuple(findings))

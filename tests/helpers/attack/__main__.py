@@ -14,7 +14,7 @@ from pathlib import Path
 TESTS = Path(__file__).parents[1]
 KINDS = ("accepted", "typed", "silent", "raw", "hang", "memory", "crash")
 BAD = KINDS[2:]
-START_SECONDS, CASE_SECONDS = 300, 40
+START_SECONDS, CASE_SECONDS = 600, 2 * float(os.environ.get("ATTACK_SECONDS", 20))
 
 
 def run(name: str, seed: int, cases: int, first: int = 0) -> list[dict[str, object]]:

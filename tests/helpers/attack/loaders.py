@@ -218,6 +218,50 @@ def model_content(folder: Path) -> Any:
     return json.loads(json.dumps(describe(ks.models.SIS())))
 
 
+def exact_values(folder: Path) -> Any:
+    """Exact values that `ks.refine(path=)` keeps; the same call reads them again."""
+    from likelihoods import FastToy, toy_groups
+
+    from keepscore.inference.exact_work import ExactWork
+
+    _, _, xs = toy_groups(2, 5)
+    with ExactWork(FastToy().given(xs), path=folder) as work:
+        theta = np.linspace(-0.3, 0.3, 8).reshape(4, 2)
+        return work(theta, np.array([0, 1, 0, 1]))
+
+
+def same_values(one: Any, other: Any) -> bool:
+    return all(np.array_equal(a, b) for a, b in zip(one, other, strict=True))
+
+
+def fit_content(folder: Path) -> Any:
+    attempt = {"n": 1000, "network": "auto", "loss": "ASA", "epochs": None}
+    measured = {"groups": 100, "size": 10, "lrt_error": [0.1, 0.01], "coverage": [0.95, 0.02],
+                "coverage_exact": [0.94, 0.02], "inefficiency": [1.0, 1.1],
+                "informed": [0.9, 0.8]}  # fmt: skip
+    one = {"attempt": attempt, "simulating": 1.0, "training": 2.0, "quality": "good",
+           "loss": 0.1, "measured": measured}  # fmt: skip
+    return {"question": {"seed": 0}, "spent": 3.0, "laws": "hold", "costs": {"simulation": 0.1},
+            "loss": "ASA", "rounds": [one], "under_way": attempt,
+            "verdict": {"kind": "good"}}  # fmt: skip
+
+
+def read_fit(content: Any) -> Any:
+    """A record whose checksum is right, whatever it says."""
+    import tempfile
+
+    from keepscore.files import write_sealed
+    from keepscore.fitting import fit_record
+
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / fit_record.NAME
+        write_sealed(path, fit_record.FORMAT, fit_record.VERSION, content)
+        found = fit_record.read_record(Path(folder), {"seed": 0})
+        str([*found.rounds])
+        found.write(Path(folder))
+        return found
+
+
 def simulate_set(folder: Path) -> Any:
     return ks.simulate(toy(), 140, path=folder, jobs=1)
 
@@ -267,6 +311,8 @@ def loaders() -> list[Loader]:
         Loader("observations .npy", *npy),
         Loader("observations .csv", *csv),
         Loader("exact results .npz", exact_cache, exact_cache, same=same_arrays),
+        Loader("exact values", exact_values, exact_values, same=same_values),
+        Loader("fit", fit_content, read_fit, plain=True),
         Loader("settings .toml", write_config, command_with_config),
         Loader("space", lambda folder: toy().space.to_dict(), ks.Space.from_dict, plain=True),
         Loader("calibration", calibration_content, read_calibration, plain=True),
