@@ -93,6 +93,10 @@ def table(cells: Iterable[dict[str, Any]]) -> str:
     """One row per task and number of simulations: each method of ours, what it was to reach, and
     whether it did."""
     ours = means(cells)
+    if not ours:
+        return (
+            "No cell of ours has been run yet with this version; the figure has the published ones."
+        )
     lines = [
         "| task, N | scores | best amortised, 10 N | BCE | NRE, N | rounds | best sequential, 10 N "
         "|",

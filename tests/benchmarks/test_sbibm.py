@@ -128,6 +128,7 @@ def test_the_table_puts_ours_beside_the_published():
     assert row == (
         "| slcp, 1,000 | 0.810 (2) not met | 0.771 | 0.910 (2) met | 0.972 | not run | 0.713 |"
     )
+    assert sweep.table([]).startswith("No cell of ours has been run")
     held = [{**cells[0], "task": "sir", "c2st": {"1": 0.6}}]
     assert "| sir*, 1,000 | 0.600 (1) met | 0.680 |" in sweep.table(held)
 

@@ -98,10 +98,11 @@ def test_constructors_and_functions_show_their_signatures(site):
 def test_every_public_name_is_on_the_reference_page():
     page = (ROOT / "docs/api.md").read_text()
     named = {line.rsplit(".", 1)[-1].strip() for line in page.splitlines() if line[:3] == ":::"}
-    packages = {"models", "networks", "errors", "figures", "__version__"}
+    packages = {"models", "networks", "errors", "figures", "priors", "__version__"}
     assert set(ks.__all__) - packages <= named
     drawn = {"surface", "profile", "pairs", "training", "scorecard", "pilot", "save_figure"}
     assert drawn <= named
+    assert set(ks.priors.__all__) <= named
 
 
 def test_the_readme_is_short_and_its_links_are_few():
