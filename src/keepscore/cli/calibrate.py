@@ -10,7 +10,6 @@ from keepscore.cli.settings import (
     Json,
     Minutes,
     ModelSettings,
-    Quiet,
     Seed,
     TrainedModel,
     TrainedRun,
@@ -28,7 +27,6 @@ def calibrate(
     minutes: Minutes = None,
     seed: Seed = 0,
     settings: ModelSettings = None,
-    quiet: Quiet = False,
     json: Json = False,
 ) -> None:
     """Simulate the null distribution of the likelihood-ratio statistic, and keep it in the run.

@@ -11,7 +11,6 @@ from keepscore.cli.settings import (
     Minutes,
     ModelName,
     ModelSettings,
-    Quiet,
     Seed,
     find_model,
     say,
@@ -26,7 +25,6 @@ def check_model(
     minutes: Minutes = None,
     seed: Seed = 0,
     settings: ModelSettings = None,
-    quiet: Quiet = False,
     json: Json = False,
 ) -> None:
     """Run the laws every model must obey, and print a table; exit code 1 if one is broken.

@@ -11,12 +11,11 @@ import numpy as np
 import typer
 
 from keepscore.cli.settings import (
-    Config,
     Json,
     ModelSettings,
-    Quiet,
     TrainedModel,
     TrainedRun,
+    Voice,
     read_observations,
     record_command,
     show,
@@ -71,9 +70,7 @@ def infer(
     model: TrainedModel = None,
     settings: ModelSettings = None,
     jobs: Annotated[int, typer.Option(help="Processes for the exact evaluations.")] = 1,
-    quiet: Quiet = False,
     json: Json = False,
-    config: Config = None,
 ) -> None:
     """Estimate the parameters behind one group of iid observations.
 
@@ -109,7 +106,9 @@ def infer(
         if exact is not None:
             kept = None if folder is None else folder / EXACT_FOLDER
             truth = model_of(surrogate, model, settings).given(xs)
-            like = refine(like, truth, exact, jobs=jobs, path=kept, progress=not (quiet or json))
+            like = refine(
+                like, truth, exact, jobs=jobs, path=kept, progress=not (Voice.quiet or json)
+            )
         calibrated = _joint_calibration(like) is not None
         notes = _notes(surrogate.calibration, calibrated, like)
         estimate = mle(like)
