@@ -30,7 +30,7 @@ demo: setup
 	$(BIN)/keepscore demo --out runs/demo
 
 test: setup browser lint
-	$(BIN)/python -m pytest -n 2 --dist loadfile
+	$(BIN)/python -m pytest -n 2 --dist loadfile --durations 40
 
 test-slow: setup browser
 	$(BIN)/python -m pytest -m slow

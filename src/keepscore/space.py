@@ -104,7 +104,7 @@ class Parameter:
         for bound, share in (("lower", TAIL), ("upper", 1 - TAIL)):
             if getattr(self, bound) is None:
                 if self.prior is None:
-                    raise DomainError(f"{self.name!r} needs both bounds, or a prior.")
+                    raise DomainError(f"{bound} of {self.name!r} is missing: give it, or a prior.")
                 object.__setattr__(self, bound, float(self.from_share(np.array(share))))
         # Python floats from here on: whatever a box is made of, it is float64.
         margins = ("test_margin",) if self.train_margin is None else ("train_margin", "test_margin")

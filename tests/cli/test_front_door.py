@@ -95,7 +95,7 @@ def test_every_command_takes_ones_own_model(command, here):
 
 def test_no_command_is_left_out(here):
     known = {name for name in (c.name for c in app.registered_commands) if name is not None}
-    assert known == {*COMMANDS, "train", "new-model", "demo", "worth"}
+    assert known == {*COMMANDS, "train", "new-model", "demo", "worth", "fit"}
 
 
 @pytest.mark.slow

@@ -157,7 +157,7 @@ def surrogate():
 
 
 def test_a_surrogate_needs_its_model(surrogate):
-    with pytest.raises(MissingError, match="pass it"):
+    with pytest.raises(MissingError, match="pass it too"):
         ks.check_data(surrogate, np.zeros((6, 4)))
 
 

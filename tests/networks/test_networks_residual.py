@@ -7,6 +7,7 @@ import pytest
 
 from keepscore import networks
 from keepscore.errors import ShapeError
+from keepscore.networks.mixture import MixtureSetNetwork
 from keepscore.networks.residual import ResidualNetwork, ResidualSetNetwork
 
 KEY = jax.random.key(3)
@@ -61,8 +62,9 @@ def test_a_set_is_the_sum_over_its_rows_for_any_number_of_them():
         ((2,), None, ResidualNetwork),
         ((16, 16), None, ResidualNetwork),
         ((257,), None, networks.MLP),
-        ((4, 2), "iid", ResidualSetNetwork),
-        ((400, 2), "iid", ResidualSetNetwork),
+        ((4, 2), "iid", MixtureSetNetwork),
+        ((400, 2), "iid", MixtureSetNetwork),
+        ((4, 17), "iid", ResidualSetNetwork),
     ],
 )
 def test_auto_takes_them_where_x_is_small_or_a_set(x_shape, structure, wanted):

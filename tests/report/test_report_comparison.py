@@ -49,7 +49,7 @@ def test_the_surest_answer_about_the_exact_likelihood_is_shown():
 
     def card(excess, se):
         rows = [Row("L-test", "bce", Estimate(0.3 + excess, 0.01), Estimate(0.3 + se, se))]
-        return SimpleNamespace(rows=lambda: rows, etest=None)
+        return SimpleNamespace(rows=lambda: rows, etest=None, etests=lambda method: {})
 
     cards = {"BCE": card(0.05, 0.02), "ASA": card(0.01, 0.005), "none": card(0.02, 0.03)}
     assert ideals(cards) == {"bce": Estimate(0.305, 0.005)}

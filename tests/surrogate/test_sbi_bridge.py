@@ -41,7 +41,7 @@ def xs(toy):
 def test_missing_packages_are_named(toy, xs, monkeypatch):
     monkeypatch.delitem(sys.modules, "keepscore.bridges.sbi_potential", raising=False)
     monkeypatch.setitem(sys.modules, "torch", None)
-    with pytest.raises(MissingError, match=r"'torch'.*pip install .sbi"):
+    with pytest.raises(MissingError, match=r"needs torch.*pip install 'keepscore\[sbi\]'"):
         to_sbi_potential(toy, xs)
 
 

@@ -321,6 +321,6 @@ def _simulator(source: Surrogate | Model, model: Model | None) -> Model:
         return build(description or {})
     except (KeepscoreError, ValueError, TypeError) as error:
         raise MissingError(
-            f"This surrogate's model cannot be made again by name ({error}): pass it, "
-            "ks.check_data(surrogate, xs, model)."
+            f"This surrogate's model cannot be made again by name ({error}): pass it "
+            "too, as the third argument."
         ) from None

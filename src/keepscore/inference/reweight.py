@@ -30,6 +30,7 @@ from keepscore.inference.exact_work import ExactWork
 from keepscore.likelihood import Integers, Likelihood
 
 LARGEST_K = 0.7  # of k-hat: beyond, importance weights are not to be trusted
+NEARLY_ALL = 0.99  # effective draws, as a share of all, that leave no tail to fit
 EVEN = 0.05  # the largest log weights: a smaller spread needs no smoothing
 
 
@@ -99,15 +100,18 @@ def weigh(like: Likelihood, work: ExactWork, theta: Floats, wanted: int) -> Weig
 def _smoothed(log_weight: Floats) -> tuple[Floats, float]:
     """Weights of sum one, and k-hat.
 
-    Where the largest weights, those that k-hat is fitted to, are the same within a few per cent,
-    there is no tail, and the shape of their rounding means nothing.
+    Where the largest weights, those that k-hat is fitted to, are the same within a few per cent, or
+    all weights together count as 99% of the draws, there is no tail, and the shape of their
+    rounding means nothing.
     """
     n = len(log_weight)
     tail = min(n - 1, int(np.ceil(min(0.2 * n, 3 * np.sqrt(n)))))
     ordered = np.sort(log_weight)
-    if ordered[-1] - ordered[-1 - tail] < EVEN:
-        weight = np.exp(log_weight)
-        return weight / weight.sum(), 0.0
+    weight = np.exp(log_weight - ordered[-1])
+    weight = weight / weight.sum()
+    effective = 1 / (n * (weight**2).sum())
+    if ordered[-1] - ordered[-1 - tail] < EVEN or effective > NEARLY_ALL:
+        return weight, 0.0
     smoothed, k_hat = pareto_smoothed(log_weight)
     weight = np.exp(smoothed - smoothed.max())
     return np.minimum(weight / weight.sum(), 1.0), k_hat

@@ -178,7 +178,7 @@ class GroupLogLikelihood:
     structure: Structure
 
     def __call__(
-        self, data: tuple[Arrays, Features], theta: Array, group: Array
+        self, data: tuple[Arrays, Features], theta: Array, group: Array | int
     ) -> Float[Array, ""]:
         arrays, groups = data
 
