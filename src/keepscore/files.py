@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from keepscore.errors import DomainError, FormatError, StorageError
-from keepscore.locks import is_locked_elsewhere, lock_file
+from keepscore.locks import lock_file, remove_unless_locked
 
 TEMPORARY_PREFIX = ".tmp-"
 # Of a writer on another machine we cannot know whether it lives; after a day nothing takes so long.
@@ -71,9 +71,7 @@ def remove_leftovers(folder: Path) -> int:
     removed = 0
     for file in folder.glob(f"{TEMPORARY_PREFIX}*"):
         try:
-            if not _writer_may_live(file):
-                file.unlink()
-                removed += 1
+            removed += _remove_abandoned(file)
         except OSError:
             continue  # gone in the meantime, or not ours to delete
     return removed
@@ -305,9 +303,13 @@ def _machine() -> str:
         return socket.gethostname()
 
 
-def _writer_may_live(file: Path) -> bool:
+def _remove_abandoned(file: Path) -> bool:
+    """Delete a temporary file if its writer no longer runs; whether it was."""
     if file.name.startswith(f"{TEMPORARY_PREFIX}{_machine()}-"):
-        locked = is_locked_elsewhere(file)
-        if locked is not None:
-            return locked
-    return time.time() - file.stat().st_mtime < ABANDONED_SECONDS
+        removed = remove_unless_locked(file)
+        if removed is not None:
+            return removed
+    if time.time() - file.stat().st_mtime < ABANDONED_SECONDS:
+        return False
+    file.unlink()
+    return True

@@ -35,12 +35,19 @@ def lock_file(handle: int, wait: bool = True) -> bool | None:
     return True
 
 
-def is_locked_elsewhere(file: Path) -> bool | None:
-    """Whether another open file holds the lock of this one; None if that cannot be told."""
+def remove_unless_locked(file: Path) -> bool | None:
+    """Delete a file that no other open file holds the lock of: True if so, False if it is locked,
+    None if that cannot be told, and then it is left alone.
+
+    It is deleted while the lock is held here: a writer that has just made it, and waits for the
+    lock, finds it gone and makes another, and never writes into a file without a name.
+    """
     handle = os.open(file, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0))
     try:
         free = lock_file(handle, wait=False)
-        return None if free is None else not free
+        if free:
+            file.unlink()
+        return free
     finally:
         os.close(handle)
 

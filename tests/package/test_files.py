@@ -4,10 +4,12 @@ import json
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
 
+from keepscore import locks
 from keepscore.errors import BusyError, DomainError, FormatError, StorageError
 from keepscore.files import (
     _machine,
@@ -215,3 +217,33 @@ def test_arrays_of_anything_but_real_numbers_are_refused(tmp_path, array):
     np.save(tmp_path / "a.npy", array)
     with pytest.raises(FormatError, match="real numbers"):
         read_npy(tmp_path / "a.npy")
+
+
+def test_a_leftover_is_deleted_only_under_its_lock(tmp_path, monkeypatch):
+    """A writer that gets the lock after us must find the file gone: deleting it later, when the
+    lock is free again, would take a live file away from that writer."""
+    file = tmp_path / "one"
+    file.write_bytes(b"")
+    held = []
+
+    def unlink(self, missing_ok=False):
+        other = os.open(self, os.O_RDONLY)
+        held.append(locks.lock_file(other, wait=False))
+        os.close(other)
+        os.unlink(self)
+
+    monkeypatch.setattr(Path, "unlink", unlink)
+    assert locks.remove_unless_locked(file)
+    assert held == [False]
+    assert not file.exists()
+
+
+def test_a_locked_file_stays(tmp_path):
+    file = tmp_path / "one"
+    file.write_bytes(b"")
+    handle = os.open(file, os.O_RDWR)
+    locks.lock_file(handle)
+    assert locks.remove_unless_locked(file) is False
+    assert file.exists()
+    os.close(handle)
+    assert locks.remove_unless_locked(file)
