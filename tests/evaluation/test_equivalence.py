@@ -74,6 +74,7 @@ def test_runs_that_disagree_are_said():
     assert equivalence({1000: [4.0], 2000: [2.0]}, 1000, [2.5], scale="linear").sooner is None
 
 
+@pytest.mark.slow
 def test_seeds_give_an_interval_that_covers():
     """200 noisy replications: the 95% interval holds the true factor 3 in at least 85%.
 

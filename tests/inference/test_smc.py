@@ -200,6 +200,7 @@ def test_nuts_can_be_asked_for_and_warns_of_the_second_mode():
     assert drawn.posterior.attrs["inference_library"] == "blackjax"
 
 
+@pytest.mark.slow
 def test_one_mode_by_particles_is_the_same_posterior():
     _, _, x = toy_groups(1, n=20, seed=7)
     like = FastToy().given(x[0])

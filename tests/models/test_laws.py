@@ -187,6 +187,7 @@ def test_skewness_correction_keeps_the_false_alarm_rate():
     assert (plain < -limit).sum() > 35
 
 
+@pytest.mark.slow
 def test_a_sharp_likelihood_is_not_convicted():
     """SLCP: standard deviations of theta^2, singular in the middle of the box."""
     report = ks.check_model(benchmark_models.slcp(), draws=1000, show=False)
@@ -196,6 +197,7 @@ def test_a_sharp_likelihood_is_not_convicted():
     assert "symmetries" in report.held
 
 
+@pytest.mark.slow
 def test_a_support_that_moves_is_not_convicted_and_is_said():
     """Two moons: at draws=4000 the mean of the score is not zero, and need not be."""
     report = ks.check_model(benchmark_models.two_moons(), draws=4000, show=False)

@@ -108,6 +108,7 @@ def test_a_set_needs_rows():
         networks.resolve("mixture-set-10k", (4,), 2, "iid", KEY)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("loss", [BCE(), ASA(residual="squared")], ids=["BCE", "ASA"])
 def test_likelihood_teaches_q_and_cross_entropy_teaches_c(loss):
     """The recorded loss is the cross-entropy; its gradient in q's weights is that of the mean
