@@ -1,6 +1,6 @@
 """How good a surrogate is, measured on pairs that it was not trained on, right after training.
 
-    validation BCE   the loss of telling own from foreign theta; log 2 = .693 for who knows nothing
+    validation BCE   the loss of telling own from foreign theta; log 2 = .693 knowing nothing
     score R^2        1 - sum_i (s_ik - t_ik)^2 / sum_i (t_ik - mean t_k)^2, for each parameter k
 
 s is the score of the network and t that of the data, at held-out pairs: 1 is perfect, 0 is no
