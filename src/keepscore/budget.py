@@ -22,13 +22,18 @@ def voice(progress: Say | bool | None, name: str) -> Say:
     """Where stages are told: a function, standard error (True; None: on a terminal), or nowhere."""
     if callable(progress):
         return progress
-    shown = sys.stderr.isatty() if progress is None else progress
+    shown = is_shown(progress)
 
     def tell(text: str) -> None:
         if shown:
             print(f"keepscore {name}: {text}", file=sys.stderr, flush=True)
 
     return tell
+
+
+def is_shown(progress: bool | None) -> bool:
+    """Whether to show progress: as asked; None: on a terminal."""
+    return sys.stderr.isatty() if progress is None else progress
 
 
 def as_minutes(minutes: float | None) -> float | None:

@@ -169,6 +169,19 @@ def test_an_interrupted_fit_goes_on(monkeypatch, tmp_path):
     assert not any("simulating" in line or "training" in line for line in told)
 
 
+def test_rounds_of_a_later_call_are_measured_as_the_first_ones_were(result, folder, monkeypatch):
+    """The exact likelihood seems too dear by now: the groups chosen at first are used all the
+    same, and no round is judged by another measure than the others."""
+    made, _ = result
+
+    def dear(*given):
+        raise AssertionError("the extent is chosen once")
+
+    monkeypatch.setattr(DRIVER, "extent_within", dear)
+    again = ks.fit(normal(), 2 * MINUTES, folder, **EASY)
+    assert again.rounds == made.rounds
+
+
 @pytest.mark.parametrize("minutes", [0, -1, float("nan"), float("inf")])
 def test_minutes_must_be_positive(minutes):
     with pytest.raises(DomainError, match="minutes"):

@@ -1,11 +1,24 @@
 """The yardstick against what it must say of a likelihood that is known to be right or wrong."""
 
+import importlib
+
 import numpy as np
 import pytest
 
 import keepscore as ks
-from keepscore.fitting.yardstick import Measured, inferred, measured, share, yardstick
+from keepscore.errors import InvariantError
+from keepscore.evaluation.estimate import Estimate
+from keepscore.fitting.yardstick import (
+    Extent,
+    Measured,
+    extent_within,
+    inferred,
+    measured,
+    share,
+    yardstick,
+)
 
+MODULE = importlib.import_module("keepscore.fitting.yardstick")  # the name is a function's too
 SPACE = ks.Space([ks.Parameter("mean", -2, 2, "identity")])
 
 
@@ -36,7 +49,7 @@ def normal(factor=1.0, likelihood=True):
 
 @pytest.fixture(scope="module")
 def by():
-    return yardstick(normal(), 5, 2.0)
+    return yardstick(normal(), 5, Extent(100, True, 0.0))
 
 
 def test_the_exact_likelihood_is_perfect(by):
@@ -66,7 +79,9 @@ def test_statistics_are_those_of_the_formula(by):
 
 
 def test_without_a_likelihood_nothing_is_claimed_of_it():
-    by = yardstick(normal(likelihood=False), 5, 2.0)
+    extent = extent_within(normal(likelihood=False), 5, 2.0)
+    assert not extent.exact
+    by = yardstick(normal(likelihood=False), 5, extent)
     assert by.exact is None
     found = measured(normal(), by)
     assert found.lrt_error is None
@@ -76,19 +91,35 @@ def test_without_a_likelihood_nothing_is_claimed_of_it():
 
 
 def test_a_likelihood_that_costs_too_much_is_not_asked():
-    assert yardstick(normal(), 5, 1e-6).exact is None
+    assert not extent_within(normal(), 5, 1e-6).exact
+    assert extent_within(normal(), 5, 100.0).exact
 
 
-def test_results_are_kept(tmp_path, by):
-    path = tmp_path / "yardstick.npz"
-    first = yardstick(normal(), 5, 1.0, path=path)
-    again = yardstick(normal(), 5, 10.0, path=path)  # more time, but the groups are chosen
+def test_results_are_kept(tmp_path, monkeypatch):
+    path, extent = tmp_path / "yardstick.npz", Extent(30, True, 0.0)
+    first = yardstick(normal(), 5, extent, path=path)
+    monkeypatch.setattr(MODULE, "inferred", None)  # is not asked again
+    again = yardstick(normal(), 5, extent, path=path)
     np.testing.assert_array_equal(first.exact.statistic, again.exact.statistic)
+
+
+def test_numbers_that_cannot_be_are_not_printed():
+    good = {"groups": 9, "size": 5, "lrt_error": None, "coverage": Estimate(0.9, 0.1)}
+    good |= {"coverage_exact": None, "inefficiency": None, "informed": (0.5,)}
+    Measured(**good)
+    for bad in (
+        {"coverage": Estimate(1.2, 0.1)},
+        {"lrt_error": Estimate(-1.0, 0.1)},
+        {"inefficiency": (float("nan"),)},
+        {"informed": (1.5,)},
+    ):
+        with pytest.raises(InvariantError):
+            Measured(**{**good, **bad})
 
 
 @pytest.mark.parametrize("likelihood", [True, False])
 def test_plain_data_and_back(likelihood):
-    by = yardstick(normal(likelihood=likelihood), 5, 0.2)
+    by = yardstick(normal(likelihood=likelihood), 5, Extent(30, likelihood, 0.0))
     found = measured(normal(), by)
     assert Measured.from_dict(found.to_dict()) == found
 

@@ -12,7 +12,6 @@ from keepscore.cli.settings import (
     ModelName,
     ModelSettings,
     Seed,
-    Voice,
     find_model,
     read_observations,
     record_command,
@@ -74,7 +73,7 @@ def fit(
         xs=xs,
         network=network,
         seed=seed,
-        progress=False if Voice.quiet else say,
+        progress=say,
     )
     asked = {"model": model, "set": settings, "minutes": minutes, "seed": seed, "network": network}
     asked |= {"target": target, "value": value, "group_size": group_size}

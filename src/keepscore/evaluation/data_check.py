@@ -41,7 +41,7 @@ from keepscore.errors import (
     ShapeError,
 )
 from keepscore.evaluation.data_summaries import summaries
-from keepscore.inference import mle
+from keepscore.inference import invariants, mle
 from keepscore.inference.maximise import maximum_of
 from keepscore.models.base import Model, build
 from keepscore.surrogate import Surrogate
@@ -88,6 +88,11 @@ class DataCheck:
     draws: int
     level: float
     novelty: float | None = None
+
+    def __post_init__(self) -> None:
+        every = [self.p_value, *(one.p_value for one in self.summaries)]
+        every += [] if self.novelty is None else [self.novelty]
+        invariants.require_shares(every, "check_data", "a p-value")
 
     @property
     def fits(self) -> bool:

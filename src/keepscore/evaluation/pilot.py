@@ -21,6 +21,7 @@ from typing import Any
 
 import numpy as np
 
+from keepscore.budget import Say
 from keepscore.checks import as_number, require_count
 from keepscore.data import Dataset, simulate
 from keepscore.errors import DomainError, MissingError
@@ -124,7 +125,7 @@ def worth(
     seeds: int = 2,
     seed: int = 0,
     config: TrainConfig | None = None,
-    progress: Callable[[str], Any] = lambda text: None,
+    progress: Say = lambda text: None,
 ) -> Pilot:
     """Find out by small runs whether scores pay on a model, and what to do within a budget.
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
@@ -275,7 +275,7 @@ def scorecards(
     model: Model,
     size: str = "small",
     seed: int = 0,
-    say: Callable[[str], object] = lambda _: None,
+    say: Say = lambda text: None,
     refine: Mapping[str, int] | None = None,
 ) -> dict[str, Scorecard]:
     """A scorecard per surrogate, on the same test sets; the exact side is computed once. refine:

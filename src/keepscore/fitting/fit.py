@@ -44,7 +44,16 @@ from keepscore.fitting.attempts import (
 from keepscore.fitting.clock import Clock
 from keepscore.fitting.fit_record import FitRecord, Round, read_record
 from keepscore.fitting.verdict import Target, Verdict, judge
-from keepscore.fitting.yardstick import LEVEL, Yardstick, inferred, measured, share, yardstick
+from keepscore.fitting.yardstick import (
+    LEVEL,
+    Extent,
+    Yardstick,
+    extent_within,
+    inferred,
+    measured,
+    share,
+    yardstick,
+)
 from keepscore.inference import calibrate
 from keepscore.inference.null_distribution import Calibration
 from keepscore.locks import only_writer
@@ -195,11 +204,7 @@ class _Run:
         self.laws()
         self.pilot()
         by = yardstick(
-            self.model,
-            self.group_size,
-            EXACT_SHARE * self.clock.seconds,
-            self.seed,
-            self._at("yardstick.npz"),
+            self.model, self.group_size, self.extent(), self.seed, self._at("yardstick.npz")
         )
         reason = self.rounds(by)
         surrogate, calibrated = self.calibrated(by)
@@ -259,6 +264,16 @@ class _Run:
         }
         self.record.loss = "BCE" if self.model.score_kind is None else self._race()
         self._save()
+
+    def extent(self) -> Extent:
+        """The test groups: chosen once, so that all rounds are measured alike, also those of a
+        later call with more minutes or on a busier machine."""
+        if self.record.extent is None:
+            self.say("timing the exact likelihood")
+            seconds = EXACT_SHARE * self.clock.seconds
+            self.record.extent = extent_within(self.model, self.group_size, seconds, self.seed)
+            self._save()
+        return self.record.extent
 
     def _race(self) -> str:
         """ASA, unless scores scatter or cost more than training does, and BCE wins a race of equal

@@ -6,6 +6,7 @@ laws, the costs, every round and the one under way. Surrogates and data lie in f
 
 from __future__ import annotations
 
+import math
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,7 @@ from keepscore.differences import differences
 from keepscore.errors import FormatError, MismatchError
 from keepscore.files import read_sealed, write_sealed
 from keepscore.fitting.attempts import Attempt
-from keepscore.fitting.yardstick import Measured
+from keepscore.fitting.yardstick import Extent, Measured
 
 NAME, FORMAT, VERSION = "fit.json", "keepscore-fit", 1
 
@@ -66,6 +67,7 @@ class FitRecord:
     laws: str = ""
     costs: dict[str, float] = field(default_factory=dict)
     loss: str = ""
+    extent: Extent | None = None
     rounds: list[Round] = field(default_factory=list)
     under_way: Attempt | None = None
     verdict: dict[str, str] | None = None
@@ -80,6 +82,7 @@ class FitRecord:
             "laws": self.laws,
             "costs": self.costs,
             "loss": self.loss,
+            "extent": None if self.extent is None else _plain(self.extent),
             "rounds": [r.to_dict() for r in self.rounds],
             "under_way": None if self.under_way is None else asdict(self.under_way),
             "verdict": self.verdict,
@@ -100,6 +103,7 @@ def read_record(folder: Path | None, question: dict[str, Any]) -> FitRecord:
             str(content["laws"]),
             {str(k): float(v) for k, v in content["costs"].items()},
             str(content["loss"]),
+            None if content["extent"] is None else _extent(content["extent"]),
             [Round.from_dict(r) for r in content["rounds"]],
             None if content["under_way"] is None else _attempt(content["under_way"]),
             None if content["verdict"] is None else dict(content["verdict"]),
@@ -125,3 +129,15 @@ def _attempt(content: dict[str, Any]) -> Attempt:
         str(content["loss"]),
         None if epochs is None else int(epochs),
     )
+
+
+def _plain(extent: Extent) -> dict[str, Any]:
+    """For JSON, which has no infinity."""
+    cost = extent.seconds_per_group
+    return {**asdict(extent), "seconds_per_group": cost if math.isfinite(cost) else None}
+
+
+def _extent(content: dict[str, Any]) -> Extent:
+    cost = content["seconds_per_group"]
+    exact = bool(content["exact"])
+    return Extent(int(content["groups"]), exact, math.inf if cost is None else float(cost))

@@ -29,6 +29,7 @@ from keepscore.checks import Floats
 from keepscore.errors import KeepscoreWarning, MissingError
 from keepscore.evaluation.estimate import Estimate, mean
 from keepscore.evaluation.exact_cache import Arrays, cached
+from keepscore.inference import invariants
 from keepscore.inference.lrt import lrt
 from keepscore.likelihood import LikelihoodSource
 from keepscore.models.base import Model, describe
@@ -74,6 +75,18 @@ class Measured:
     coverage_exact: Estimate | None
     inefficiency: tuple[float, ...] | None
     informed: tuple[float, ...]
+
+    def __post_init__(self) -> None:
+        for found in (self.coverage, self.coverage_exact):
+            if found is not None:
+                invariants.require_shares(found.value, "fit", "coverage")
+        if self.lrt_error is not None:
+            invariants.require_not_negative(self.lrt_error.value, "fit", "a squared error")
+        if self.inefficiency is not None:
+            invariants.require_not_negative(self.inefficiency, "fit", "a ratio of squared errors")
+        invariants.require(
+            np.asarray(self.informed) <= 1, "fit", "a share explained is at most 1", self.informed
+        )
 
     def line(self) -> str:
         """In one line."""
@@ -122,24 +135,33 @@ class Measured:
         )
 
 
-def yardstick(
-    model: Model, size: int, seconds: float, seed: int = 0, path: Path | None = None
-) -> Yardstick:
-    """Groups of `size` observations, as many as the exact likelihood manages in `seconds`.
+@dataclass(frozen=True)
+class Extent:
+    """How many groups there are, whether the exact likelihood is asked about them, and the seconds
+    that one takes it (infinite where there is none)."""
 
-    With a path the groups' exact results are kept there, and serve a second call.
-    """
+    groups: int
+    exact: bool
+    seconds_per_group: float
+
+
+def extent_within(model: Model, size: int, seconds: float, seed: int = 0) -> Extent:
+    """As many groups of `size` observations as the exact likelihood manages in `seconds`; without
+    it where not even the fewest that tell anything fit into twice that."""
     cost = _seconds_per_group(model, size, seed)
-    possible = FEWEST * cost <= 2 * seconds  # the fewest that tell anything, or none
-    count = WITHOUT_EXACT
-    if math.isfinite(cost) and possible:
-        count = int(np.clip(seconds / max(cost, 1e-9), FEWEST, MOST))
-    if path is not None and path.exists():  # an earlier call chose; its clock may have differed
-        count = _stored_count(path, count)
-    theta, xs = _groups(model, count, size, seed)
+    if not FEWEST * cost <= 2 * seconds:
+        return Extent(WITHOUT_EXACT, False, cost)
+    return Extent(int(np.clip(seconds / max(cost, 1e-9), FEWEST, MOST)), True, cost)
+
+
+def yardstick(
+    model: Model, size: int, extent: Extent, seed: int = 0, path: Path | None = None
+) -> Yardstick:
+    """The groups, and what the exact likelihood says of them; kept at a path, if there is one."""
+    theta, xs = _groups(model, extent.groups, size, seed)
     exact = None
-    if math.isfinite(cost) and possible:
-        identity = {"model": describe(model), "seed": seed, "groups": count, "size": size}
+    if extent.exact:
+        identity = {"model": describe(model), "seed": seed, "groups": extent.groups, "size": size}
 
         def compute() -> Arrays:
             found = inferred(model, xs, theta)
@@ -147,7 +169,7 @@ def yardstick(
 
         arrays = cached(path, identity, compute)
         exact = Inferred(arrays["estimate"], arrays["statistic"])
-    return Yardstick(model.space, theta, xs, exact, cost)
+    return Yardstick(model.space, theta, xs, exact, extent.seconds_per_group)
 
 
 def inferred(source: LikelihoodSource, xs: NDArray[Any], theta: Floats) -> Inferred:
@@ -210,13 +232,3 @@ def _seconds_per_group(model: Model, size: int, seed: int) -> float:
     begin = time.perf_counter()
     inferred(model, xs[TIMED:], theta[TIMED:])
     return (time.perf_counter() - begin) / TIMED
-
-
-def _stored_count(path: Path, otherwise: int) -> int:
-    """The number of groups that an earlier call kept; damaged files are told by `cached`."""
-    from keepscore.npy import read_npz
-
-    try:
-        return len(read_npz(path)["statistic"])
-    except Exception:
-        return otherwise

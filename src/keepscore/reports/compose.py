@@ -13,7 +13,7 @@ from __future__ import annotations
 import os
 import platform
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -23,6 +23,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 import keepscore
+from keepscore.budget import Say
 from keepscore.checks import Floats, as_floats, require_count, require_level
 from keepscore.errors import (
     DomainError,
@@ -60,7 +61,6 @@ GROUPS, GROUP_SIZE = 4, 10  # test groups whose surfaces are shown
 EXAMPLES = 3  # pictures of data
 STREAM = 0xAE  # keeps the test groups apart from other draws of the same seed
 OBSERVED = "observed data"
-Say = Callable[[str], object]
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 import platform
-import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -21,6 +20,7 @@ import optax
 from tqdm import tqdm
 
 import keepscore
+from keepscore.budget import is_shown
 from keepscore.errors import StorageError
 from keepscore.files import write_atomically
 
@@ -63,7 +63,7 @@ class Bar:
 
     def __init__(self, shown: bool | None, epochs: int, steps: int) -> None:
         self.steps = steps
-        hidden = not (sys.stderr.isatty() if shown is None else shown)
+        hidden = not is_shown(shown)
         self.bar = tqdm(total=epochs * steps, unit="step", disable=hidden, smoothing=0.05)
 
     def __enter__(self) -> Bar:

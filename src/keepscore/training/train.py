@@ -18,6 +18,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from keepscore import networks
+from keepscore.budget import is_shown
 from keepscore.checks import Floats, require_count, require_finite, require_flag
 from keepscore.data.dataset import Dataset
 from keepscore.errors import (
@@ -240,7 +241,7 @@ def _say(result: Surrogate, progress: bool | None) -> None:
     quality, names = result.quality, result.space.names
     assert quality is not None
     LOG.info(quality.line(names))
-    if sys.stderr.isatty() if progress is None else progress:
+    if is_shown(progress):
         print(quality.line(names), file=sys.stderr)
     if quality.loss == "BCE" and quality.other_bce is not None:
         warn_of_harm(quality, stacklevel=3)
