@@ -27,7 +27,6 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
-from scipy.optimize import isotonic_regression
 
 from keepscore.checks import Floats, require_count
 from keepscore.errors import DomainError, MissingError, NonFiniteError, unknown_name
@@ -175,9 +174,19 @@ def equivalence(
 
 def monotone(means: Floats, weights: Floats) -> Floats:
     """The non-increasing sequences nearest to the rows of means (..., k), in weighted squares."""
-    rows = means.reshape(-1, means.shape[-1])
-    fitted = [isotonic_regression(row, weights=weights, increasing=False).x for row in rows]
-    return np.reshape(fitted, means.shape)
+    k = means.shape[-1]
+    zero = np.zeros((*means.shape[:-1], 1))
+    total = np.concatenate([zero, np.cumsum(weights * means, axis=-1)], axis=-1)
+    weight = np.concatenate([[0.0], np.cumsum(weights)])
+    fitted = np.full(means.shape, np.inf)
+    # f_i = min over a <= i of max over b >= i of the mean of a..b.
+    for a in range(k):
+        highest = np.full(means.shape[:-1], -np.inf)
+        for b in range(k - 1, a - 1, -1):
+            mean = (total[..., b + 1] - total[..., a]) / (weight[b + 1] - weight[a])
+            highest = np.maximum(highest, mean)
+            fitted[..., b] = np.minimum(fitted[..., b], highest)
+    return fitted
 
 
 def _match(

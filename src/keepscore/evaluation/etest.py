@@ -211,7 +211,7 @@ def etest(
 
     Example:
         >>> import keepscore as ks
-        >>> model = ks.models.GaussianField(shape=(3, 3))
+        >>> model = ks.models.SIS(weights=[[0, 1], [1, 0]], times=[0, 1, 2])
         >>> found = ks.etest(model, model, thetas=2, groups=2, size=5)
         >>> found.lrt_mse.value, found.coverage == found.coverage_exact
         (0.0, True)
