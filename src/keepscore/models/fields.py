@@ -264,8 +264,9 @@ class Field(ABC):
             return
         covariance = StationaryCovariance(self.kernel, self.blocks)
         _, first, inverse = np.unique(theta, axis=0, return_index=True, return_inverse=True)
+        inverse = inverse.ravel()  # NumPy 2.0 gives it a second axis
         order = np.argsort(inverse, kind="stable")
-        counts = np.bincount(inverse.ravel())
+        counts = np.bincount(inverse)
         for row, members in zip(first, np.split(order, np.cumsum(counts)[:-1]), strict=True):
             one = {name: float(column[row]) for name, column in values.items()}
             try:

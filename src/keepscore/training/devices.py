@@ -2,19 +2,22 @@
 
 Weights and data are copied to every device, the rows of a batch are divided among them, and XLA
 adds up the gradients. On several hosts call `jax.distributed.initialize()` in each process before
-anything else, with the same data and settings; `jax.devices()` then lists the devices of all.
+anything else, with the same data and settings; `jax.devices()` then lists the devices of all (see
+`hosts`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from keepscore.errors import DomainError
+from keepscore.training import hosts
 from keepscore.training.batches import Place
 from keepscore.training.step import Batch
 
@@ -55,4 +58,10 @@ def placement(devices: int | None, batch_size: int) -> Placement:
             fix(other, pairs),
         )
 
-    return Placement(lambda a: jax.device_put(a, everywhere), shard, count)
+    def place(a: Any) -> jax.Array:
+        if not hosts.several():
+            return jax.device_put(a, everywhere)
+        # Every process has the whole array: nothing needs to be sent, or compared.
+        return jax.make_array_from_process_local_data(everywhere, np.asarray(a))
+
+    return Placement(place, shard, count)

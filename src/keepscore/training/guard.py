@@ -3,7 +3,9 @@
 In a healthy run the scores are learned and the cross-entropy gains by it. The score term is under
 suspicion when, on held-out pairs,
 
-    the score of some parameter is learned badly (R^2 below 1/2, exact scores), or
+    the score of some parameter is learned badly (R^2 below 1/2; of joint scores, which scatter
+        around the score, below 1/10: then there is more noise in them than the cross-entropy
+        may be able to bear), or
     the epoch kept has a BCE more than .02 above the best one of the run, or
     the best epoch came in the first quarter of the run.
 
@@ -37,6 +39,7 @@ from keepscore.training.batches import Rows, generator
 MOST_PAIRS = 4096
 BCE_LOST, BCE_CLEAR = 0.02, 0.01
 EARLY = 0.25
+HIDDEN = 0.1  # R^2 below which a joint score is mostly noise
 
 
 def held_out_losses(surrogate: Surrogate, held: Rows, seed: int) -> Floats:
@@ -79,9 +82,15 @@ def is_suspect(
     best = int(history[-1]["best_epoch"])
     return (
         bool(quality.poor())
+        or _is_hidden(quality)
         or (not density and curve[best - 1] > min(curve) + BCE_LOST)
         or best < EARLY * int(history[0]["min_epochs"])
     )
+
+
+def _is_hidden(quality: Quality) -> bool:
+    """Whether some joint score is mostly noise to the network."""
+    return quality.score_kind == "joint" and min(quality.score_r2 or (1.0,)) < HIDDEN
 
 
 def clearly_worse(asa: Floats, bce: Floats) -> bool:

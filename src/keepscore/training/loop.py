@@ -21,7 +21,7 @@ import numpy as np
 from keepscore.checks import Floats
 from keepscore.errors import TrainingError
 from keepscore.networks import Weights
-from keepscore.training import history
+from keepscore.training import history, hosts
 from keepscore.training.batches import EpochBatches, Feed
 from keepscore.training.checkpoint import write_checkpoint
 from keepscore.training.compiled_epoch import Run, Tables
@@ -135,6 +135,7 @@ def fit(engine: Engine, progress: Progress, shown: bool | None) -> None:
     position, steps = progress.position, engine.feed.steps
     history.rewrite(engine.folder, position.records)
     progress.saved_at = time.monotonic()
+    shown = shown if hosts.is_first() else False
     with termination() as asked, history.Bar(shown, engine.min_epochs, steps) as bar:
         while not position.finished:
             _one_epoch(engine, progress, asked, bar)
@@ -146,9 +147,10 @@ def fit(engine: Engine, progress: Progress, shown: bool | None) -> None:
                 history.append(engine.folder, record)
             # Epochs of a few rows take milliseconds, and there are hundreds of them.
             late = time.monotonic() - progress.saved_at >= SECONDS_UNSAVED
-            if position.finished or asked.is_set() or late or engine.min_epochs <= FEW_EPOCHS:
+            _, stop = hosts.agree(0, asked.is_set())
+            if position.finished or stop or late or engine.min_epochs <= FEW_EPOCHS:
                 progress.save(engine)
-            if asked.is_set() and not position.finished:
+            if stop and not position.finished:
                 _leave(engine, progress)
 
 
@@ -188,8 +190,9 @@ def _one_epoch(engine: Engine, progress: Progress, asked: Event, bar: history.Ba
         expected = engine.expected_epochs(position)
         bar.at(position.epoch + 1, stop, expected, _numbers(engine, progress))
         minutes = (time.monotonic() - progress.saved_at) / 60
+        wanted, leave = hosts.agree(wanted, asked.is_set())
         if position.step < feed.steps:
-            if asked.is_set():
+            if leave:
                 progress.save(engine)
                 _leave(engine, progress)
             if minutes >= engine.config.checkpoint_minutes:

@@ -48,7 +48,7 @@ from keepscore.networks.safetensors_io import digest_of, to_tensors
 from keepscore.space import Space
 from keepscore.surrogate import NAME as SURROGATE
 from keepscore.surrogate import Surrogate, load
-from keepscore.training import history
+from keepscore.training import history, hosts
 from keepscore.training.batches import (
     Feed,
     Rows,
@@ -155,7 +155,8 @@ def train(
         loss = loss.for_scores(data.score_kind, score_tail(_some_scores(rows)))
     watched = None if monitor is None else _monitored(monitor, data, config)
     folder = None if path is None else make_folder(path)
-    with nullcontext() if folder is None else only_writer(folder, "training"):
+    writes = folder is not None and hosts.is_first()
+    with only_writer(folder, "training") if folder and writes else nullcontext():
         built, weights, rest = _networks(network, rows, data, config)
         term = None
         if isinstance(loss, ASA):
@@ -164,8 +165,9 @@ def train(
                 score_scale(_some_scores(rows)) if loss.residual != "squared" else None,
             )
         settings = _settings(loss, config, built, weights, rows, held, term)
+        hosts.require_same(settings)
         engine, state, found = _engine(
-            rows, held, weights, rest, loss, term, config, settings, folder
+            rows, held, weights, rest, loss, term, config, settings, folder if writes else None
         )
         if watched is not None:
             watch = validator(rest, watched, config.seed, config.members, engine.place)
@@ -177,10 +179,14 @@ def train(
 
         surrogate().require_savable()  # now, not after hours of training
         if folder is not None:
-            remove_leftovers(folder)
-            if not resume:
+            if writes:
+                remove_leftovers(folder)
+            if writes and not resume:
                 _forget(folder)
-            elif (earlier := _earlier(engine, state, weights)) is not None:
+            hosts.meet("before anything is read")
+            earlier = _earlier(engine, folder, state, weights) if resume else None
+            hosts.meet("after everything is read")
+            if earlier is not None:
                 begun = earlier
                 if begun.position.finished and (kept := _kept(folder, settings, built)) is not None:
                     return kept
@@ -198,8 +204,9 @@ def train(
         if isinstance(loss, ASA) and config.guard and whole:
             given = (data, validation, network, loss, config, folder, resume, progress)
             result = _guarded(result, held, *given)
-        if folder is not None:
+        if folder is not None and writes:
             result.save(folder)
+        hosts.meet("after the surrogate is saved")
     _say(result, progress)
     return result
 
@@ -287,18 +294,17 @@ def _settings(
     return as_plain(Path("settings"), "settings", 1, content)
 
 
-def _earlier(engine: Engine, state: Tree, weights: Weights) -> Progress | None:
+def _earlier(engine: Engine, folder: Path, state: Tree, weights: Weights) -> Progress | None:
     """What an earlier run with these settings left in the folder; a record is added if it goes on
     elsewhere than it began."""
-    assert engine.folder is not None
-    found = read_checkpoint(engine.folder, state, weights, engine.settings, engine.extent)
+    found = read_checkpoint(folder, state, weights, engine.settings, engine.extent)
     if found is None:
         return None
     position = found.position
     if not position.finished and warn_of_another(engine.machine, found.machine, stacklevel=3):
         record = {"event": "resume", "after_epochs": position.epoch, "machine": engine.machine}
         position.records.append(record)
-    return Progress(found.state, found.best, position)
+    return Progress(jax.tree.map(engine.place, found.state), found.best, position)
 
 
 def _kept(folder: Path, settings: Settings, built: Network) -> Surrogate | None:
