@@ -112,7 +112,7 @@ WRONG = {
     # simulate
     "no folder named": (("simulate", "sis"), "Missing option '--out'"),
     "a file where the folder goes": (("simulate", "sis", "-o", "file"), "Cannot create"),
-    "a negative number": ((*SIMULATE, "-n", -5), "greater than or equal to 1"),
+    "a negative number": ((*SIMULATE, "-n", -5), "'--n'"),
     "a number in words": ((*SIMULATE, "-n", "many"), "'--n'"),
     "a negative seed": ((*SIMULATE, "--seed", -1), "'--seed'"),
     "no processes": ((*SIMULATE, "--jobs", 0), "'--jobs'"),
@@ -199,6 +199,7 @@ WRONG = {
 }
 
 
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of others, which users do not see
 @pytest.mark.parametrize("what", WRONG)
 def test_wrong_turns_end_in_one_sentence(place, what, monkeypatch, capsys):
     monkeypatch.chdir(place)
