@@ -39,7 +39,7 @@ from keepscore.errors import (
 from keepscore.likelihood import Integers, Likelihood, as_groups, digests
 from keepscore.models.base import ScoreKind, Symmetry, as_pairs, register
 from keepscore.models.graphs import GraphLike, as_weights, distance_weights, plain_weights
-from keepscore.numerics import ctmc, gillespie
+from keepscore.numerics import ctmc, gillespie, uniformisation
 from keepscore.numerics.automorphisms import automorphisms
 from keepscore.space import Parameter, Space
 
@@ -262,12 +262,12 @@ class SIS:
     def _exact_rates(self, theta: Floats) -> Floats:
         """(lambda, mu) for the exact computation, refused where it would not end."""
         raw = self._raw(theta)[0]
-        terms = ctmc.largest_exit(self._chain, raw) * np.diff(self.times).max()
-        if len(terms) and not terms.max() <= ctmc.MOST_TERMS:
+        terms = uniformisation.largest_exit(self._chain, raw) * np.diff(self.times).max()
+        if len(terms) and not terms.max() <= uniformisation.MOST_TERMS:
             i = int(np.argmax(np.where(np.isnan(terms), np.inf, terms)))
             raise DomainError(
                 f"Row {i} of theta, {theta[i]}, has {terms[i]:.1e} events between two "
-                f"observations at the highest rate; exact up to {ctmc.MOST_TERMS:.0e}. "
+                f"observations at the highest rate; exact up to {uniformisation.MOST_TERMS:.0e}. "
                 "Use smaller rates or shorter gaps."
             )
         return raw
@@ -353,11 +353,11 @@ class SIS:
         return gillespie.coupling(self.weights)
 
     @cached_property
-    def _chain(self) -> ctmc.Chain:
+    def _chain(self) -> uniformisation.Chain:
         nodes = self.node_count
         infected = ((np.arange(2**nodes)[:, None] >> np.arange(nodes)) & 1).astype(np.float64)
         susceptible = 1.0 - infected
-        return ctmc.chain(
+        return uniformisation.chain(
             self.self_infection * susceptible, susceptible * (infected @ self.weights.T), infected
         )
 
@@ -372,7 +372,7 @@ class SIS:
 
     def _require_memory(self, gradient: bool) -> None:
         needed = ctmc.memory_needed(self.node_count, gradient)
-        limit = ctmc.memory_limit()
+        limit = uniformisation.memory_limit()
         if needed > limit:
             raise TooLargeError(
                 f"{self.node_count} nodes have 2^{self.node_count} states; the exact likelihood "

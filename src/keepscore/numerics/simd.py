@@ -14,7 +14,8 @@ its length how many vectors; (0, 0) means eight doubles.
     fma(x, y, z)      x * y + z
     total(v)          the sum of all
 
-An edit here does not by itself refresh the compiled kernels of `ctmc` on disk: touch that file too.
+An edit here does not by itself refresh the compiled kernels of `ctmc` and `hidden_chain` on
+disk: touch those files too.
 """
 
 from __future__ import annotations
