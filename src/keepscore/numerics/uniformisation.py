@@ -22,9 +22,10 @@ depend on it). With p_m = p P^m and N the last term,
 and the product P c_m gives the parts of dP c_m that belong to a and b on the way.
 
 Up to twelve columns are propagated side by side (`simd`): entry (s, column) of a vector lies at
-s * width + column of an array. `ctmc` starts columns from single states, `hidden_chain` from
-distributions. An edit here does not by itself refresh their compiled kernels on disk: touch those
-files too.
+s * width + column of an array. One column alone (width 1, K >= 2) is propagated four states at a
+time, for which the tables of rates are transposed (`across`). `ctmc` starts columns from single
+states, `hidden_chain` from distributions. An edit here does not by itself refresh their compiled
+kernels on disk: touch those files too.
 """
 
 from __future__ import annotations
@@ -37,7 +38,18 @@ import numpy as np
 from jaxtyping import Float64
 
 from keepscore.numerics.jit import compiled
-from keepscore.numerics.simd import LANE, WIDEST, axpy, fma, load, store, zeros
+from keepscore.numerics.simd import (
+    LANE,
+    WIDEST,
+    axpy,
+    fma,
+    load,
+    store,
+    swap_neighbours,
+    swap_pairs,
+    total,
+    zeros,
+)
 
 TOLERANCE = 1e-13
 # Probabilities below this count as zero (their log is -inf).
@@ -63,6 +75,12 @@ def chain(fixed: _Rates, first: _Rates, second: _Rates) -> Chain:
     parts = [np.ascontiguousarray(part) for part in (fixed, first, second)]
     exits = np.stack([part.sum(axis=1) for part in parts])
     return Chain(parts[0], parts[1], parts[2], exits)
+
+
+def across(chain: Chain) -> Chain:
+    """The chain with its tables transposed, (K, 2^K), for one column alone."""
+    parts = [np.ascontiguousarray(part.T) for part in chain[:3]]
+    return Chain(parts[0], parts[1], parts[2], chain.exits)
 
 
 def slots(bits: int, gradient: bool) -> int:
@@ -153,7 +171,9 @@ def fill_weights(weights, filled, needed, uniform, gaps):
 @no_type_check
 def step(inflow, stay, ring, old, new, width):
     """p -> p P, from offset `old` of the ring to offset `new`."""
-    if width == LANE:
+    if width == 1:
+        _step_across(inflow, stay, ring, old, new)
+    elif width == LANE:
         _step_lanes(inflow, stay, ring, old, new, (0,))
     elif width == 2 * LANE:
         _step_lanes(inflow, stay, ring, old, new, (0, 0))
@@ -175,6 +195,20 @@ def _step_lanes(inflow, stay, ring, old, new, shape):
 
 @compiled(nogil=True)
 @no_type_check
+def _step_across(inflow, stay, ring, old, new):
+    bits, states = inflow.shape
+    for s in range(0, states, LANE):
+        here = load(ring, old + s, (0,))
+        p = fma(load(stay, s, (0,)), here, zeros((0,)))
+        p = fma(load(inflow, s, (0,)), swap_neighbours(here), p)
+        p = fma(load(inflow, states + s, (0,)), swap_pairs(here), p)
+        for k in range(2, bits):
+            p = fma(load(inflow, k * states + s, (0,)), load(ring, old + (s ^ (1 << k)), (0,)), p)
+        store(ring, new + s, p)
+
+
+@compiled(nogil=True)
+@no_type_check
 def powers(inflow, stay, ring, last, width):
     """p_1, ..., p_last from p_0 in slot 0 of the ring: p_n goes to slot n mod their number."""
     size = len(stay) * width
@@ -188,7 +222,9 @@ def powers(inflow, stay, ring, last, width):
 def adjoint_step(rates, ring, here, adjoint, old, new, slopes, width):
     """c -> P c, and in slopes (2 width) the parts of p dP c that belong to a and b (times Lambda),
     column by column."""
-    if width == LANE:
+    if width == 1:
+        _adjoint_step_across(rates, ring, here, adjoint, old, new, slopes)
+    elif width == LANE:
         _adjoint_step_lanes(rates, ring, here, adjoint, old, new, slopes, (0,))
     elif width == 2 * LANE:
         _adjoint_step_lanes(rates, ring, here, adjoint, old, new, slopes, (0, 0))
@@ -218,3 +254,34 @@ def _adjoint_step_lanes(rates, ring, here, adjoint, old, new, slopes, shape):
         db = fma(p, axpy(-chain.exits[2, s], c, second), db)
     store(slopes, 0, da)
     store(slopes, width, db)
+
+
+@compiled(nogil=True)
+@no_type_check
+def _adjoint_step_across(rates, ring, here, adjoint, old, new, slopes):
+    chain, a, b, uniform, _, stay = rates
+    bits, states = chain.fixed.shape
+    scale = 1.0 / uniform
+    da, db = zeros((0,)), zeros((0,))
+    for s in range(0, states, LANE):
+        c = load(adjoint, old + s, (0,))
+        fixed, first, second = zeros((0,)), zeros((0,)), zeros((0,))
+        for k in range(bits):
+            if k == 0:
+                flipped = swap_neighbours(c)
+            elif k == 1:
+                flipped = swap_pairs(c)
+            else:
+                flipped = load(adjoint, old + (s ^ (1 << k)), (0,))
+            place = k * states + s
+            fixed = fma(load(chain.fixed, place, (0,)), flipped, fixed)
+            first = fma(load(chain.first, place, (0,)), flipped, first)
+            second = fma(load(chain.second, place, (0,)), flipped, second)
+        arriving = axpy(a, first, axpy(b, second, fixed))
+        stayed = fma(load(stay, s, (0,)), c, zeros((0,)))
+        store(adjoint, new + s, axpy(scale, arriving, stayed))
+        p = load(ring, here + s, (0,))
+        of_first = axpy(-1.0, fma(load(chain.exits, states + s, (0,)), c, zeros((0,))), first)
+        of_second = axpy(-1.0, fma(load(chain.exits, 2 * states + s, (0,)), c, zeros((0,))), second)
+        da, db = fma(p, of_first, da), fma(p, of_second, db)
+    slopes[0], slopes[1] = total(da), total(db)
