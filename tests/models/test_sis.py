@@ -499,5 +499,8 @@ def test_random_streams_are_uniform_and_distinct():
 
 
 def test_memory_limit_is_a_plain_number_when_the_machine_does_not_say(monkeypatch):
-    monkeypatch.setattr(uniformisation.os, "sysconf", lambda name: (_ for _ in ()).throw(ValueError(name)))
+    def unknown(name):
+        raise ValueError(name)
+
+    monkeypatch.setattr(uniformisation.os, "sysconf", unknown)
     assert uniformisation.memory_limit() == 4 * 2**30

@@ -406,13 +406,13 @@ class SIS:
         starts = offsets[:-1].astype(np.int64)
         return self._jobs(theta[starts], offsets.astype(np.int64), np.arange(len(theta))), shown
 
-    def _tested(self, shown: NDArray[np.uint8]) -> hidden_chain.Tested:
+    def _seen(self, shown: NDArray[np.uint8]) -> hidden_chain.Seen:
         gaps, gap = np.unique(np.diff(self.times), return_inverse=True)
-        return hidden_chain.Tested(shown, self._law, gap, gaps)
+        return hidden_chain.Seen(shown, self._law, gap, gaps)
 
     def _filter(self, jobs: hidden_chain.Jobs, shown: NDArray[np.uint8]) -> Floats:
         self._require_memory(False, jobs.width)
-        return hidden_chain.log_likelihood(self._chain, jobs, self._tested(shown))
+        return hidden_chain.log_likelihood(self._chain, jobs, self._seen(shown))
 
     def _filter_with_score(
         self, theta: Floats, jobs: hidden_chain.Jobs, shown: NDArray[np.uint8]
@@ -420,7 +420,7 @@ class SIS:
         """theta: one row per sequence that is asked for."""
         self._require_memory(True, jobs.width)
         value, gradient, tested = hidden_chain.log_likelihood_and_gradient(
-            self._chain, jobs, self._tested(shown)
+            self._chain, jobs, self._seen(shown)
         )
         _require_possible(theta, value)
         return value, self._score(theta, gradient, tested)

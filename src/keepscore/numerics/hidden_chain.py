@@ -56,7 +56,7 @@ MISSING = 2
 _CHECK_EVERY = 4  # terms
 
 
-class Tested(NamedTuple):
+class Seen(NamedTuple):
     """Sequences of tests, 0, 1 or MISSING, of a chain that begins with the law `initial`; gap[i] is
     the number of the time gaps[gap[i]] between tests i and i + 1."""
 
@@ -88,7 +88,7 @@ def memory_needed(bits: int, times: int, gradient: bool, width: int = WIDEST) ->
     return 2**bits * 8 * (width * columns + 8 * bits + 6)
 
 
-def log_likelihood(chain: Chain, jobs: Jobs, tests: Tested) -> Float64[np.ndarray, " asked"]:
+def log_likelihood(chain: Chain, jobs: Jobs, tests: Seen) -> Float64[np.ndarray, " asked"]:
     """log p(y) of every sequence asked for."""
     asked = len(jobs.sequence)
     value = np.empty(asked)
@@ -100,7 +100,7 @@ def log_likelihood(chain: Chain, jobs: Jobs, tests: Tested) -> Float64[np.ndarra
 
 
 def log_likelihood_and_gradient(
-    chain: Chain, jobs: Jobs, tests: Tested
+    chain: Chain, jobs: Jobs, tests: Seen
 ) -> tuple[
     Float64[np.ndarray, " asked"],
     Float64[np.ndarray, "asked 2"],
