@@ -393,7 +393,7 @@ class SIS:
 
     def _jobs(self, theta: Floats, offsets: Integers, sequence: Integers) -> hidden_chain.Jobs:
         return hidden_chain.Jobs(
-            self._exact_rates(theta), self._errors(theta), offsets, sequence.astype(np.int64)
+            np.ascontiguousarray(self._exact_rates(theta)), self._errors(theta), offsets, sequence
         )
 
     def _rows(

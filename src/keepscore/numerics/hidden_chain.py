@@ -139,7 +139,9 @@ def _filter_jobs(chain, across, jobs, tests, value, gradient, numbers, room):
         first, end = jobs.offsets[i], jobs.offsets[i + 1]
         alone = end - first == 1 and bits >= 2
         if alone:
-            inflow_across[:] = inflow.T
+            for s in range(states):
+                for k in range(bits):
+                    inflow_across[k, s] = inflow[s, k]
             rates = (across, a, b, uniform, inflow_across, stay)
         while first < end:
             last = min(end, first + WIDEST)
@@ -155,6 +157,14 @@ def _filter_jobs(chain, across, jobs, tests, value, gradient, numbers, room):
                     terms, weights, value, gradient, numbers,
                 )  # fmt: skip
             first = last
+
+
+@compiled(nogil=True)
+@no_type_check
+def _copy(source, start, target, size):
+    """target[:size] = source[start : start + size], which Numba compiles for twenty seconds."""
+    for at in range(size):
+        target[at] = source[start + at]
 
 
 @compiled(nogil=True)
@@ -239,7 +249,7 @@ def _forward(block, until, jobs, job, tests, rates, rooms, share, terms, weights
                 mixed[s * width : (s + 1) * width] = tests.initial[s]
         else:
             before = (i - 1) * stride
-            ring[:size] = kept[before : before + size]
+            _copy(kept, before, ring, size)
             terms[i], filled = _propagate(
                 block, tests.gap[i - 1], tests.gaps, uniform, inflow, stay, ring, seen, mixed,
                 weights, filled, value,
@@ -317,7 +327,7 @@ def _backward(
                 dead = value[first + column] == -np.inf
                 mixed[at] = 0.0 if dead else seen[at] * adjoint[old + at] / share[i, column]
             mixed[s * width + last - first : (s + 1) * width] = 0.0
-        ring[:size] = kept[(i - 1) * size : i * size]
+        _copy(kept, (i - 1) * size, ring, size)
         powers(inflow, stay, ring, terms[i] - 1, width)
         old, new = _adjoint(
             tests.gap[i - 1], terms[i], rates, ring, kept, (i - 1) * size, mixed, adjoint, old, new,
@@ -350,7 +360,7 @@ def _adjoint(
             adjoint[old + at] += weight * injected[at]
         if m // slot_count != held:
             held = m // slot_count
-            ring[:size] = kept[start : start + size]
+            _copy(kept, start, ring, size)
             powers(inflow, stay, ring, m, width)
         here = (m % slot_count) * size
         adjoint_step(rates, ring, here, adjoint, old, new, slopes, width)
