@@ -234,6 +234,22 @@ def test_joint_score_has_the_score_as_its_mean_given_the_results():
     assert (worst(exact + 0.06 * np.abs(exact).max(axis=0)) > limit).all()
 
 
+def test_the_laws_hold_exactly_over_every_result():
+    """K = 2, T = 3: all 64 results, so that nothing is left to chance."""
+    model = SIS(weights=[[0, 0.9], [0.4, 0]], times=[0, 1, 2.5], space=BOTH)
+    results = ((np.arange(64)[:, None] >> np.arange(6)) & 1).reshape(64, 3, 2)
+    theta = np.tile([0.3, -0.5, 0.8, -0.2], (64, 1))
+    value, score = model.log_prob_and_score(theta, results)
+    p = np.exp(value)
+    assert p.sum() == pytest.approx(1.0, abs=1e-13)
+    np.testing.assert_allclose(p @ score, 0.0, atol=1e-12)
+    moves = 1e-4 * np.eye(4)
+    rises = [model.score(theta + m, results) - model.score(theta - m, results) for m in moves]
+    hessian = np.stack(rises, axis=1) / 2e-4
+    information = np.einsum("n,ni,nj->ij", p, score, score)
+    np.testing.assert_allclose(information, -np.einsum("n,nij->ij", p, hessian), atol=1e-6)
+
+
 SMALL = {"weights": TRIANGLE, "times": [0, 1, 2, 3.5]}
 
 

@@ -31,8 +31,18 @@ ERRORS = ("sensitivity", "specificity")
 _DRAWS_AT_ONCE = 2**22
 
 
+def as_error(value: float | None, name: str) -> float | None:
+    """A sensitivity or specificity that is given, or None."""
+    if value is None:
+        return None
+    number = as_number(value, name)
+    if not 0.0 < number <= 1.0:
+        raise DomainError(f"{name} must lie in (0, 1]; got {value!r}.")
+    return number
+
+
 def known_error(value: float | None, name: str, space: Space) -> float | None:
-    """The known sensitivity or specificity, 1 where nothing is said; None: it is a parameter."""
+    """What is known of it: what is given, 1 where nothing is said; None: it is a parameter."""
     if name in space.names:
         if value is not None:
             raise DomainError(
@@ -40,9 +50,7 @@ def known_error(value: float | None, name: str, space: Space) -> float | None:
             )
         _require_inside(space, name)
         return None
-    number = 1.0 if value is None else as_number(value, name)
-    if not 0.0 < number <= 1.0:
-        raise DomainError(f"{name} must lie in (0, 1]; got {value!r}.")
+    number = 1.0 if value is None else value
     if space.fixed.get(name, number) != number:
         raise DomainError(f"The space fixes {name} at {space.fixed[name]}, but it is {number}.")
     return number

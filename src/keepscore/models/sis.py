@@ -55,6 +55,7 @@ from keepscore.models.graphs import GraphLike, as_weights, distance_weights, pla
 from keepscore.models.imperfect_tests import (
     ERRORS,
     as_binary,
+    as_error,
     as_results,
     known_error,
     numbers,
@@ -130,9 +131,10 @@ class SIS:
         self.self_infection = _self_infection(self_infection)
         self.times = _times(times)
         self.initial = _initial(initial, self.node_count)
-        self.space = _space(space, self.self_infection, (sensitivity, specificity))
-        self.sensitivity = known_error(sensitivity, "sensitivity", self.space)
-        self.specificity = known_error(specificity, "specificity", self.space)
+        errors = as_error(sensitivity, "sensitivity"), as_error(specificity, "specificity")
+        self.space = _space(space, self.self_infection, errors)
+        self.sensitivity = known_error(errors[0], "sensitivity", self.space)
+        self.specificity = known_error(errors[1], "specificity", self.space)
         self.score_kind: ScoreKind = score
 
     def __getstate__(self) -> dict[str, Any]:
