@@ -323,3 +323,24 @@ def quadratic_likelihood(space, at, sharp):
         return pairs(theta, group), -sharp * (theta - at)
 
     return Likelihood(space, 1, 1, pairs, pairs_gradient, lambda theta: pairs(theta, None)[None])
+
+
+def test_settings_of_a_model_are_numbers_as_the_shell_writes_them():
+    from keepscore.cli.settings import find_model
+
+    model = find_model("sis", ["sensitivity=.9", "specificity=0.98", "times=[0, 1, 2]"])
+    assert (model.sensitivity, model.specificity) == (0.9, 0.98)
+    space = (
+        'space={parameters=[{name="lambda", lower=-1, upper=1}, {name="mu", lower=-1, upper=1}, '
+        '{name="sensitivity", lower=.8, upper=.95, transform="identity"}]}'
+    ).replace("=.", "=0.")
+    assert find_model("sis", [space]).sensitivity is None
+    assert find_model("sis", ["sensitivity=1."]).perfect
+    with pytest.raises(ks.errors.DomainError, match="settings: sensitivity must be a real number"):
+        find_model("sis", ["sensitivity=high"])
+
+
+def test_a_model_with_imperfect_tests_is_checked_from_the_shell(tmp_path):
+    words = ("--set", "sensitivity=.9", "--set", "weights=[[0,1],[1,0]]", "--set", "times=[0,1,2]")
+    done = run("check-model", "sis", "--draws", 300, "--json", *words, cwd=tmp_path)
+    assert json.loads(done.stdout)["passed"] is True

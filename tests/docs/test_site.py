@@ -17,7 +17,13 @@ import keepscore as ks
 
 ROOT = Path(__file__).parents[2]
 PAGES = ("index", "tutorial", "method", "notation", "concepts", "benchmarks", "api")
-WITH_FORMULAS = {"tutorial": 8, "method": 20, "notation": 20, "howto/large_graphs": 1}
+WITH_FORMULAS = {
+    "tutorial": 8,
+    "method": 20,
+    "notation": 20,
+    "howto/large_graphs": 1,
+    "gallery/epidemic": 1,
+}
 PHONE = {"width": 390, "height": 800}
 
 

@@ -23,7 +23,7 @@ from keepscore.errors import (
 )
 from keepscore.models.base import Model, build, describe
 from keepscore.models.sis import SIS
-from keepscore.numerics import ctmc, gillespie
+from keepscore.numerics import gillespie, uniformisation
 from keepscore.space import Parameter, Space
 
 FALSE_ALARM = 1e-6
@@ -499,5 +499,8 @@ def test_random_streams_are_uniform_and_distinct():
 
 
 def test_memory_limit_is_a_plain_number_when_the_machine_does_not_say(monkeypatch):
-    monkeypatch.setattr(ctmc.os, "sysconf", lambda name: (_ for _ in ()).throw(ValueError(name)))
-    assert ctmc.memory_limit() == 4 * 2**30
+    def unknown(name):
+        raise ValueError(name)
+
+    monkeypatch.setattr(uniformisation.os, "sysconf", unknown)
+    assert uniformisation.memory_limit() == 4 * 2**30

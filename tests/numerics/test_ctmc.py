@@ -9,14 +9,14 @@ import numpy as np
 import pytest
 import scipy.linalg
 
-from keepscore.numerics import ctmc
+from keepscore.numerics import ctmc, uniformisation
 from keepscore.numerics.automorphisms import automorphisms
 
 
 def random_chain(bits, rng):
     shape = (2**bits, bits)
     parts = rng.random((3, *shape)) * (rng.random((3, *shape)) < 0.7)
-    return ctmc.chain(parts[0] + 0.05, parts[1], parts[2])
+    return uniformisation.chain(parts[0] + 0.05, parts[1], parts[2])
 
 
 def generator(part):
@@ -88,7 +88,7 @@ def test_tiny_probabilities_are_accurate_relative_to_themselves():
     """Independent bits have closed forms: all six flip within t = 1e-4, probability near 1e-25."""
     bits, gap = 6, 1e-4
     up = 1.0 - ((np.arange(64)[:, None] >> np.arange(bits)) & 1)
-    chain = ctmc.chain(0 * up, 1.0 * up, 1.0 - up)
+    chain = uniformisation.chain(0 * up, 1.0 * up, 1.0 - up)
     source, target = np.array([0, 21, 63]), np.array([63, 42, 0])
     table = ctmc.Transitions(
         np.array([0, 3]), source, target, np.zeros(3, dtype=np.int64), np.ones(3), np.array([gap])
@@ -125,7 +125,7 @@ def test_long_gaps_reach_the_stationary_law_and_few_slots_change_nothing():
 
 def test_impossible_transitions_have_log_probability_minus_infinity():
     up = 1.0 - ((np.arange(4)[:, None] >> np.arange(2)) & 1)
-    chain = ctmc.chain(0 * up, 0 * up, 1.0 - up)  # bits only fall
+    chain = uniformisation.chain(0 * up, 0 * up, 1.0 - up)  # bits only fall
     table = ctmc.Transitions(
         np.array([0, 2]), np.array([0, 3]), np.array([1, 0]), np.zeros(2, dtype=np.int64),
         np.ones(2), np.array([1.0]),

@@ -40,6 +40,12 @@ def nothing(out, shape):
     simd.store(out, 0, simd.zeros(shape))
 
 
+@numba.njit
+def swapped(x, neighbours, pairs, shape):
+    simd.store(neighbours, 0, simd.swap_neighbours(simd.load(x, 0, shape)))
+    simd.store(pairs, 0, simd.swap_pairs(simd.load(x, 0, shape)))
+
+
 def numbers(n, seed):
     """Of very different sizes, so that roundings show."""
     rng = np.random.default_rng(seed)
@@ -86,6 +92,15 @@ def test_zeros(shape):
     out = np.full(simd.LANE * len(shape), np.nan)
     nothing(out, shape)
     assert not out.any()
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_swaps_flip_one_bit_of_the_place(shape):
+    n = simd.LANE * len(shape)
+    x, neighbours, pairs = numbers(n, 6), np.empty(n), np.empty(n)
+    swapped(x, neighbours, pairs, shape)
+    np.testing.assert_array_equal(neighbours, x[np.arange(n) ^ 1])
+    np.testing.assert_array_equal(pairs, x[np.arange(n) ^ 2])
 
 
 def test_the_widest_is_twelve():

@@ -95,6 +95,26 @@ def test_the_page_on_refining_runs_and_says_what_it_says(tmp_path, monkeypatch):
     assert (tmp_path / "refine.png").stat().st_size > 10_000
 
 
+def test_the_page_on_imperfect_tests_runs(recwarn):
+    page = (ROOT / "docs/gallery/epidemic.md").read_text()
+    training = "config=ks.TrainConfig(batch_size=32, min_epochs=1, max_epochs=1)"
+    smaller = {
+        "draws=400": "draws=50",
+        "5_000": "300",
+        "progress=False": training,
+        "(30, 1)": "(3, 1)",
+        "repeats, size = 20, 10": "repeats, size = 2, 2",
+        "many[:60]": "many",
+    }
+    for large, small in smaller.items():
+        assert large in page
+        page = page.replace(large, small)
+    text, names = pages.run_page(page)
+    assert names["report"].passed
+    assert names["unknown"].space.names[2:] == ("sensitivity", "specificity")
+    assert text.count("bias of log mu") == 2
+
+
 def the_declared_head_is_linear(surrogate, model):
     """A group by its summed features is the sum over its observations."""
     theta = model.space.uniform(5, np.random.default_rng(0))
@@ -122,8 +142,9 @@ def test_files_the_pages_link_to_are_there():
     assert [(str(p), link) for p, link in local if not (p.parent / link).exists()] == []
 
 
-def test_outputs_in_the_tutorial_were_filled_in():
-    text = (ROOT / "docs/tutorial.md").read_text()
+@pytest.mark.parametrize("page", ["tutorial.md", "gallery/epidemic.md"])
+def test_outputs_in_pages_were_filled_in(page):
+    text = (ROOT / "docs" / page).read_text()
     marks = pages.MARK.findall(text)
     assert marks == [str(k) for k in range(1, len(marks) + 1)]
     assert text.count("```text") == len(marks)

@@ -17,6 +17,7 @@ import functools
 import inspect
 import io
 import json
+import re
 import tomllib
 import warnings
 from collections.abc import Callable
@@ -41,6 +42,7 @@ from keepscore.npy import read_npy
 
 LARGEST_CSV = 256 << 20
 LARGEST_CONFIG = 1 << 20
+SHORT_FLOAT = re.compile(r"[+-]?(\d+\.|\.\d+)([eE][+-]?\d+)?")  # .9 and 1.: not in TOML
 ALIASES = {"gaussian": "gaussian-field", "student-t": "student-t-field"}
 
 
@@ -180,7 +182,8 @@ def find_model(name: str, settings: list[str] | None = None) -> Model:
         try:
             return build(name, **arguments)
         except TypeError as error:
-            raise DomainError(f"Model {name!r} does not take these settings: {error}.") from None
+            reason = str(error).rstrip(".")
+            raise DomainError(f"Model {name!r} does not take these settings: {reason}.") from None
     found = load_object(name)
     if not isinstance(found, Model) and callable(found):
         try:
@@ -200,6 +203,8 @@ def _setting(text: str) -> tuple[str, Any]:
     key, equals, value = text.partition("=")
     if not equals or not key.strip().isidentifier():
         raise DomainError(f"A setting is written key=value; got {text!r}.")
+    if SHORT_FLOAT.fullmatch(value.strip()):
+        return key.strip(), float(value)
     try:
         return key.strip(), tomllib.loads(f"value = {value}")["value"]
     except tomllib.TOMLDecodeError:

@@ -14,6 +14,11 @@ Log-likelihood and score are exact (`numerics.ctmc`, no 2^K x 2^K matrix); simul
 for any K (`numerics.gillespie`). Where 2^K states are out of reach, `SIS(..., score="joint")` gives
 the score of the whole simulated path, whose mean given x is the score of x.
 
+With `sensitivity` and `specificity` x holds the results of tests of everybody (`imperfect_tests`),
+and the states are hidden. p(x) then sums over all paths of states; it and its score come from a
+filter over the 2^K states (`numerics.hidden_chain`), which also takes tests that are missing:
+`log_prob_observed`.
+
 The default is the graph of the paper: 8 people at the corners of two unit squares, weights
 exp(-distance), observed at 0, 1, ..., 12.
 """
@@ -28,7 +33,15 @@ import numpy as np
 import scipy.sparse
 from numpy.typing import ArrayLike, NDArray
 
-from keepscore.checks import Floats, as_floats, as_number, as_theta, require_choice, require_finite
+from keepscore.checks import (
+    Floats,
+    as_floats,
+    as_number,
+    as_theta,
+    require_choice,
+    require_finite,
+    require_pairs,
+)
 from keepscore.errors import (
     DomainError,
     DtypeError,
@@ -39,8 +52,19 @@ from keepscore.errors import (
 from keepscore.likelihood import Integers, Likelihood, as_groups, digests
 from keepscore.models.base import ScoreKind, Symmetry, as_pairs, register
 from keepscore.models.graphs import GraphLike, as_weights, distance_weights, plain_weights
-from keepscore.numerics import ctmc, gillespie
+from keepscore.models.imperfect_tests import (
+    ERRORS,
+    as_binary,
+    as_error,
+    as_results,
+    known_error,
+    numbers,
+    results,
+    slopes,
+)
+from keepscore.numerics import ctmc, gillespie, hidden_chain, uniformisation
 from keepscore.numerics.automorphisms import automorphisms
+from keepscore.numerics.simd import LANE
 from keepscore.space import Parameter, Space
 
 SELF_INFECTION = 0.135
@@ -63,8 +87,12 @@ class SIS:
         initial: At times[0]: None (uniform over all 2^K states), the probability of being infected,
             independently, one for all or (K,), or a distribution over all (2^K,) states, where
             state number s has node k infected if bit k of s is 1.
-        space: Another space of lambda and mu than the paper's (or its `to_dict`).
+        space: Another space of lambda and mu than the paper's (or its `to_dict`); "sensitivity"
+            and "specificity" may follow them and are then parameters too.
         score: What `simulate_with_score` returns: "exact", or "joint" for any K.
+        sensitivity: The probability, in (0, 1], that the test of an infected person is positive;
+            None is 1, or a parameter if the space names it.
+        specificity: The probability that the test of a person who is not infected is negative.
 
     Raises:
         DomainError: Positions and weights both given, or a value out of range.
@@ -78,6 +106,9 @@ class SIS:
         >>> x = model.simulate(theta, np.random.default_rng(0))
         >>> x.shape, model.score(theta, x).shape
         ((1, 3, 3), (1, 2))
+        >>> tested = ks.models.SIS(weights=np.ones((3, 3)), sensitivity=0.9, specificity=0.98)
+        >>> tested.structure is None  # test results are no Markov chain
+        True
     """
 
     name = "sis"
@@ -92,18 +123,23 @@ class SIS:
         initial: ArrayLike | None = None,
         space: Space | Mapping[str, Any] | None = None,
         score: ScoreKind = "exact",
+        sensitivity: float | None = None,
+        specificity: float | None = None,
     ) -> None:
         require_choice(score, "kind of score", ("exact", "joint"))
         self.positions, self.weights = _graph(positions, weights)
         self.self_infection = _self_infection(self_infection)
         self.times = _times(times)
         self.initial = _initial(initial, self.node_count)
-        self.space = _space(space, self.self_infection)
+        errors = as_error(sensitivity, "sensitivity"), as_error(specificity, "specificity")
+        self.space = _space(space, self.self_infection, errors)
+        self.sensitivity = known_error(errors[0], "sensitivity", self.space)
+        self.specificity = known_error(errors[1], "specificity", self.space)
         self.score_kind: ScoreKind = score
 
     def __getstate__(self) -> dict[str, Any]:
         """What is derived stays behind: a worker computes its own tables when it needs them."""
-        derived = ("symmetries", "_images", "_automorphisms", "_coupling", "_chain")
+        derived = ("symmetries", "_images", "_automorphisms", "_coupling", "_chain", "_law")
         return {name: value for name, value in vars(self).items() if name not in derived}
 
     @property
@@ -116,7 +152,14 @@ class SIS:
         return (len(self.times), self.node_count)
 
     @property
+    def perfect(self) -> bool:
+        """Whether x holds the states themselves: tests do not err."""
+        return self.sensitivity == 1.0 and self.specificity == 1.0
+
+    @property
     def structure(self) -> str | None:
+        if not self.perfect:
+            return None  # what was shown before the last visit tells of the state there too
         steps = np.diff(self.times)
         return "markov" if np.allclose(steps, steps[0], rtol=1e-9, atol=0.0) else None
 
@@ -128,11 +171,14 @@ class SIS:
         if len(kept) < 2:
             return ()
         steps = np.arange(len(self.times))[:, None] * self.node_count
-        return tuple(Symmetry(_cycles(perm), (steps + perm).ravel(), (0, 1)) for perm in kept)
+        same = tuple(range(self.space.d))
+        return tuple(Symmetry(_cycles(perm), (steps + perm).ravel(), same) for perm in kept)
 
     def settings(self) -> dict[str, Any]:
         given_by_places = self.positions is not None
-        standard = self.space == _space(None, self.self_infection)
+        errors = {"sensitivity": self.sensitivity, "specificity": self.specificity}
+        known = {name: value for name, value in errors.items() if value not in (None, 1.0)}
+        standard = self.space == _space(None, self.self_infection, tuple(errors.values()))
         return {
             "positions": self.positions.tolist() if self.positions is not None else None,
             "weights": None if given_by_places else plain_weights(self.weights),
@@ -141,6 +187,7 @@ class SIS:
             "initial": None if self.initial is None else self.initial.tolist(),
             "space": None if standard else self.space.to_dict(),
             "score": self.score_kind,
+            **known,  # without errors, a description is what it always was
         }
 
     def simulate(self, theta: ArrayLike, rng: np.random.Generator) -> NDArray[Any]:
@@ -157,6 +204,8 @@ class SIS:
 
     def log_prob(self, theta: ArrayLike, x: ArrayLike) -> Floats:
         rows, data = as_pairs(self, theta, x)
+        if not self.perfect:
+            return self._filter(*self._rows(rows, as_binary(data)))
         table = self._transitions(data, gradient=False)
         rates = self._exact_rates(rows)
         value = ctmc.log_likelihood(self._chain, rates, np.arange(len(rows)), table)
@@ -167,9 +216,32 @@ class SIS:
 
     def log_prob_and_score(self, theta: ArrayLike, x: ArrayLike) -> tuple[Floats, Floats]:
         rows, data = as_pairs(self, theta, x)
+        if not self.perfect:
+            return self._filter_with_score(rows, *self._rows(rows, as_binary(data)))
         table = self._transitions(data, gradient=True)
         value, score = self._with_gradient(rows, np.arange(len(rows)), table)
         return value + self._log_initial(data[:, 0]), score
+
+    def log_prob_observed(self, theta: ArrayLike, x: ArrayLike) -> Floats:
+        """log p of what was observed of x (n, T, K): NaN where a person was not tested.
+
+        Args:
+            theta: (n, d), working parameters.
+            x: (n, T, K) of 0, 1 and NaN; as (n, d) and x pair up in `log_prob`.
+
+        Returns:
+            (n,); with nobody tested at all, 0.
+
+        Raises:
+            TooLargeError: 2^K states are out of reach.
+        """
+        rows, shown = self._observed(theta, x)
+        return self._filter(*self._rows(rows, shown))
+
+    def log_prob_and_score_observed(self, theta: ArrayLike, x: ArrayLike) -> tuple[Floats, Floats]:
+        """The same, with its score (n, d)."""
+        rows, shown = self._observed(theta, x)
+        return self._filter_with_score(rows, *self._rows(rows, shown))
 
     def given(self, xs: ArrayLike, *, each: bool = False) -> Likelihood:
         """The likelihood of (n, T, K), one theta for all (with each=True, one per path), or of
@@ -177,6 +249,8 @@ class SIS:
         groups, single = as_groups(xs, self.x_shape, each)
         g, n = groups.shape[:2]
         data = groups.reshape(-1, *self.x_shape)
+        if not self.perfect:
+            return self._given_filtered(as_binary(data), digests(groups), (g, n), single)
         counted = self._count(self._transitions(data, gradient=True), g)
         constant = self._log_initial(data[:, 0]).reshape(g, n).sum(axis=1)
 
@@ -218,10 +292,14 @@ class SIS:
             )
         streams = gillespie.streams(n, rng)
         rates = np.column_stack([np.full(n, self.self_infection), raw])
-        x, score = gillespie.paths(
+        states, score = gillespie.paths(
             streams, self._draw_initial(streams), rates, self._coupling, self.times
         )
-        return x, score * slope
+        if self.perfect:
+            return states, score * slope
+        errors = self._errors(theta)
+        shown = results(states, errors, streams)
+        return shown, self._score(theta, score, numbers(states, shown))
 
     def _draw_initial(self, streams: NDArray[np.uint64]) -> NDArray[np.uint8]:
         nodes = self.node_count
@@ -245,7 +323,7 @@ class SIS:
     def _raw(self, theta: Floats) -> tuple[Floats, Floats]:
         """(lambda, mu), and d log raw / d theta, each (n, 2)."""
         with np.errstate(over="ignore"):
-            raw = self.space.to_raw(theta)
+            raw = self.space.to_raw(theta)[:, :2]
         bad = ~((raw > 0) & np.isfinite(raw)).all(axis=1)
         if bad.any():
             i = int(bad.argmax())
@@ -254,20 +332,48 @@ class SIS:
                 f"row {i} of theta, {theta[i]}, gives {raw[i]}."
             )
         slope = np.ones_like(raw)
-        for k, parameter in enumerate(self.space.parameters):
+        for k, parameter in enumerate(self.space.parameters[:2]):
             inner = raw[:, k] - parameter.shift if parameter.transform == "log" else 1.0
             slope[:, k] = inner / raw[:, k]
         return raw, slope
 
+    def _errors(self, theta: Floats) -> Floats:
+        """(sensitivity, specificity): (n, 2)."""
+        raw, errors = self.space.to_raw(theta), np.ones((len(theta), 2))
+        for j, name in enumerate(ERRORS):
+            known = getattr(self, name)
+            errors[:, j] = raw[:, self.space.index(name)] if known is None else known
+            bad = (errors[:, j] <= 0) | (errors[:, j] >= 1)
+            if known is None and bad.any():
+                i = int(bad.argmax())
+                raise DomainError(
+                    f"{name} must lie between 0 and 1; row {i} of theta, {theta[i]}, gives "
+                    f"{errors[i, j]}."
+                )
+        return errors
+
+    def _score(self, theta: Floats, of_rates: Floats, tested: Floats) -> Floats:
+        """The score (n, d) from that in the logarithms of the rates and the numbers of tests."""
+        score = np.empty((len(theta), self.space.d))
+        score[:, :2] = of_rates * self._raw(theta)[1]
+        if self.space.d > 2:
+            raw = self.space.to_raw(theta)
+            with np.errstate(divide="ignore", invalid="ignore"):  # of one that is known to be 1
+                of_errors = slopes(tested, self._errors(theta))
+            for k, parameter in enumerate(self.space.parameters[2:], start=2):
+                inner = raw[:, k] - parameter.shift if parameter.transform == "log" else 1.0
+                score[:, k] = of_errors[:, ERRORS.index(parameter.name)] * inner
+        return score
+
     def _exact_rates(self, theta: Floats) -> Floats:
         """(lambda, mu) for the exact computation, refused where it would not end."""
         raw = self._raw(theta)[0]
-        terms = ctmc.largest_exit(self._chain, raw) * np.diff(self.times).max()
-        if len(terms) and not terms.max() <= ctmc.MOST_TERMS:
+        terms = uniformisation.largest_exit(self._chain, raw) * np.diff(self.times).max()
+        if len(terms) and not terms.max() <= uniformisation.MOST_TERMS:
             i = int(np.argmax(np.where(np.isnan(terms), np.inf, terms)))
             raise DomainError(
                 f"Row {i} of theta, {theta[i]}, has {terms[i]:.1e} events between two "
-                f"observations at the highest rate; exact up to {ctmc.MOST_TERMS:.0e}. "
+                f"observations at the highest rate; exact up to {uniformisation.MOST_TERMS:.0e}. "
                 "Use smaller rates or shorter gaps."
             )
         return raw
@@ -277,18 +383,94 @@ class SIS:
     ) -> tuple[Floats, Floats]:
         rates, slope = self._exact_rates(theta), self._raw(theta)[1]
         value, score = ctmc.log_likelihood_and_gradient(self._chain, rates, jobs, table)
-        if not np.isfinite(value).all():
-            i = int(np.argmin(np.isfinite(value)))
-            raise NonFiniteError(
-                f"Row {i} has probability zero at theta {theta[i]}, and so no score; "
-                "`log_prob` is -inf there."
-            )
+        _require_possible(theta, value)
         return value, score * slope
+
+    # --- tests that err or are missing: the filter ---
+
+    def _observed(self, theta: ArrayLike, x: ArrayLike) -> tuple[Floats, NDArray[np.uint8]]:
+        rows, shown = as_theta(theta, self.space.d), as_results(x, self.x_shape)
+        require_pairs(rows, shown)
+        return rows, shown
+
+    def _jobs(self, theta: Floats, offsets: Integers, sequence: Integers) -> hidden_chain.Jobs:
+        return hidden_chain.Jobs(
+            np.ascontiguousarray(self._exact_rates(theta)), self._errors(theta), offsets, sequence
+        )
+
+    def _rows(
+        self, theta: Floats, shown: NDArray[np.uint8]
+    ) -> tuple[hidden_chain.Jobs, NDArray[np.uint8]]:
+        """Each row at its own theta; neighbours with the same theta go side by side."""
+        self._require_states()
+        new = np.flatnonzero((theta[1:] != theta[:-1]).any(axis=1)) + 1
+        offsets = np.concatenate([[0], new, [len(theta)]]) if len(theta) else np.zeros(1)
+        starts = offsets[:-1].astype(np.int64)
+        return self._jobs(theta[starts], offsets.astype(np.int64), np.arange(len(theta))), shown
+
+    def _seen(self, shown: NDArray[np.uint8]) -> hidden_chain.Seen:
+        gaps, gap = np.unique(np.diff(self.times), return_inverse=True)
+        return hidden_chain.Seen(shown, self._law, gap, gaps)
+
+    def _filter(self, jobs: hidden_chain.Jobs, shown: NDArray[np.uint8]) -> Floats:
+        self._require_memory(False, jobs.width)
+        return hidden_chain.log_likelihood(self._chain, jobs, self._seen(shown))
+
+    def _filter_with_score(
+        self, theta: Floats, jobs: hidden_chain.Jobs, shown: NDArray[np.uint8]
+    ) -> tuple[Floats, Floats]:
+        """theta: one row per sequence that is asked for."""
+        self._require_memory(True, jobs.width)
+        value, gradient, tested = hidden_chain.log_likelihood_and_gradient(
+            self._chain, jobs, self._seen(shown)
+        )
+        _require_possible(theta, value)
+        return value, self._score(theta, gradient, tested)
+
+    def _given_filtered(
+        self,
+        shown: NDArray[np.uint8],
+        observed: tuple[bytes, ...],
+        shape: tuple[int, int],
+        single: bool,
+    ) -> Likelihood:
+        """The likelihood of g groups of n; observations of one group are filtered side by side."""
+        self._require_states()
+        g, n = shape
+
+        def asked(theta: Floats, group: Integers) -> hidden_chain.Jobs:
+            sequence = group[:, None] * n + np.arange(n)
+            return self._jobs(theta, np.arange(len(theta) + 1) * n, sequence.ravel())
+
+        def pairs(theta: Floats, group: Integers) -> Floats:
+            return self._filter(asked(theta, group), shown).reshape(-1, n).sum(axis=1)
+
+        def pairs_gradient(theta: Floats, group: Integers) -> tuple[Floats, Floats]:
+            each = np.repeat(theta, n, axis=0)
+            value, score = self._filter_with_score(each, asked(theta, group), shown)
+            summed = score.reshape(-1, n, self.space.d).sum(axis=1)
+            return value.reshape(-1, n).sum(axis=1), summed
+
+        def surface(theta: Floats) -> Floats:
+            m = len(theta)
+            jobs = self._jobs(theta, np.arange(m + 1) * g * n, np.tile(np.arange(g * n), m))
+            return self._filter(jobs, shown).reshape(m, g, n).sum(axis=2).T
+
+        return Likelihood(
+            self.space, g, n, pairs, pairs_gradient, surface, single, observed=observed
+        )
+
+    @cached_property
+    def _law(self) -> Floats:
+        """P(state at t_1), (2^K,)."""
+        nodes = self.node_count
+        state = (np.arange(2**nodes)[:, None] >> np.arange(nodes)) & 1
+        return np.exp(self._log_initial(state))
 
     def _transitions(self, data: NDArray[Any], gradient: bool) -> ctmc.Transitions:
         """The T - 1 transitions of each row, sorted by source; symmetric ones are made equal."""
         self._require_memory(gradient)
-        binary = _as_binary(data)
+        binary = as_binary(data)
         n, steps = len(binary), len(self.times) - 1
         gaps, gap = np.unique(np.diff(self.times), return_inverse=True)
         states = _states(binary)
@@ -353,11 +535,11 @@ class SIS:
         return gillespie.coupling(self.weights)
 
     @cached_property
-    def _chain(self) -> ctmc.Chain:
+    def _chain(self) -> uniformisation.Chain:
         nodes = self.node_count
         infected = ((np.arange(2**nodes)[:, None] >> np.arange(nodes)) & 1).astype(np.float64)
         susceptible = 1.0 - infected
-        return ctmc.chain(
+        return uniformisation.chain(
             self.self_infection * susceptible, susceptible * (infected @ self.weights.T), infected
         )
 
@@ -370,9 +552,18 @@ class SIS:
         moved = sum(((state >> int(perm[k])) & 1) << k for k in range(self.node_count))
         return bool(np.allclose(self.initial[moved], self.initial, rtol=1e-12, atol=0.0))
 
-    def _require_memory(self, gradient: bool) -> None:
-        needed = ctmc.memory_needed(self.node_count, gradient)
-        limit = ctmc.memory_limit()
+    def _require_states(self) -> None:
+        """Before any array of 2^K is made."""
+        self._require_memory(False, LANE)
+
+    def _require_memory(self, gradient: bool, width: int | None = None) -> None:
+        """width: of the filter's columns; None: transitions between known states."""
+        if width is None:
+            needed = ctmc.memory_needed(self.node_count, gradient)
+        else:
+            times = len(self.times)
+            needed = hidden_chain.memory_needed(self.node_count, times, gradient, width)
+        limit = uniformisation.memory_limit()
         if needed > limit:
             raise TooLargeError(
                 f"{self.node_count} nodes have 2^{self.node_count} states; the exact likelihood "
@@ -392,14 +583,14 @@ def _gibibytes(size: int) -> str:
     return f"{size / 2**30:.3g} GiB"
 
 
-def _as_binary(data: NDArray[Any]) -> NDArray[np.uint8]:
-    bad = (data != 0) & (data != 1)
-    if bad.any():
-        raise DtypeError(
-            "x must hold 0 (susceptible) and 1 (infected) only; "
-            f"got {data[bad][0]!r} and {int(bad.sum())} such value(s) in all."
+def _require_possible(theta: Floats, value: Floats) -> None:
+    """A score needs a probability that is not zero."""
+    if not np.isfinite(value).all():
+        i = int(np.argmin(np.isfinite(value)))
+        raise NonFiniteError(
+            f"Row {i} has probability zero at theta {theta[i]}, and so no score; "
+            "`log_prob` is -inf there."
         )
-    return data.astype(np.uint8)
 
 
 def _states(binary: NDArray[Any]) -> Integers:
@@ -451,19 +642,26 @@ def _initial(initial: ArrayLike | None, nodes: int) -> Floats | None:
     return array
 
 
-def _space(space: Space | Mapping[str, Any] | None, self_infection: float) -> Space:
+def _space(
+    space: Space | Mapping[str, Any] | None,
+    self_infection: float,
+    errors: tuple[float | None, ...],
+) -> Space:
     if space is None:
         parameters = [
             Parameter(name, -1.0, 1.0, "log", train_margin=0.2, test_margin=0.4)
             for name in ("lambda", "mu")
         ]
-        return Space(parameters, {"eta": self_infection})
+        named = zip(ERRORS, errors, strict=True)
+        known = {name: value for name, value in named if value not in (None, 1.0)}
+        return Space(parameters, {"eta": self_infection, **known})  # type: ignore[dict-item]
     result = Space.from_dict(space) if isinstance(space, Mapping) else space
     if not isinstance(result, Space):
         raise DtypeError(f"space must be a keepscore.Space; got {type(result).__name__}.")
-    if result.names != ("lambda", "mu"):
+    if result.names[:2] != ("lambda", "mu") or not set(result.names[2:]) <= set(ERRORS):
         raise DomainError(
-            f"The space of SIS has the parameters lambda and mu; got {', '.join(result.names)}."
+            "The space of SIS has the parameters lambda and mu, and after them sensitivity and "
+            f"specificity if they are not known; got {', '.join(result.names)}."
         )
     if result.fixed.get("eta", self_infection) != self_infection:
         raise DomainError(

@@ -13,8 +13,10 @@ its length how many vectors; (0, 0) means eight doubles.
     axpy(r, x, y)     r * x + y, r a scalar
     fma(x, y, z)      x * y + z
     total(v)          the sum of all
+    swap_neighbours(v), swap_pairs(v)    (v1, v0, v3, v2) and (v2, v3, v0, v1) of each vector
 
-An edit here does not by itself refresh the compiled kernels of `ctmc` on disk: touch that file too.
+An edit here does not by itself refresh the compiled kernels of `ctmc` and `hidden_chain` on
+disk: touch those files too.
 """
 
 from __future__ import annotations
@@ -151,3 +153,24 @@ def total(typing_context, value):
         return result
 
     return types.float64(value), generate
+
+
+@no_type_check
+def _shuffled(order):
+    """An intrinsic that puts the doubles of each vector into another order."""
+
+    @intrinsic
+    def shuffle(typing_context, value):
+        def generate(context, builder, signature, args):
+            mask = ir.Constant(ir.VectorType(_INDEX, LANE), list(order))
+            undefined = ir.Constant(_VECTOR, ir.Undefined)
+            moved = [builder.shuffle_vector(v, undefined, mask) for v in _unpack(builder, args[0])]
+            return _pack(builder, moved)
+
+        return value(value), generate
+
+    return shuffle
+
+
+swap_neighbours = _shuffled((1, 0, 3, 2))
+swap_pairs = _shuffled((2, 3, 0, 1))
