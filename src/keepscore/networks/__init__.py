@@ -9,7 +9,9 @@ from keepscore.networks.base import (
     has_density,
     is_weight,
     log_ratio,
+    needs_whole_rows,
     split,
+    takes_missing,
 )
 from keepscore.networks.catalogue import (
     FAMILIES,
@@ -24,6 +26,7 @@ from keepscore.networks.catalogue import (
 from keepscore.networks.graph import GraphNetwork, graph_network
 from keepscore.networks.image import ImageNetwork
 from keepscore.networks.markov import MarkovNetwork
+from keepscore.networks.masking import Masked, holes_of
 from keepscore.networks.mlp import MLP
 from keepscore.networks.quadratic import QuadraticNetwork
 from keepscore.networks.sequence import SequenceNetwork
@@ -35,6 +38,7 @@ __all__ = [
     "GraphNetwork",
     "ImageNetwork",
     "MarkovNetwork",
+    "Masked",
     "Network",
     "QuadraticNetwork",
     "Scaled",
@@ -48,12 +52,15 @@ __all__ = [
     "describe",
     "graph_network",
     "has_density",
+    "holes_of",
     "is_continuous",
     "is_weight",
     "log_ratio",
     "names",
+    "needs_whole_rows",
     "rebuild",
     "resolve",
     "split",
     "standardise",
+    "takes_missing",
 ]

@@ -26,6 +26,9 @@ independent observations then add up, and a group costs one head, whatever its s
     "whole"        all entries alike; for everything else
     "about zero"   all entries alike, the mean left where it is
     "none"         x as it comes
+
+By `takes_missing = True`, that x may hold NaN, "not observed" (see `masking`); other networks are
+refused for such data.
 """
 
 from __future__ import annotations
@@ -88,6 +91,16 @@ def has_table(network: Network) -> bool:
 def has_density(network: Network) -> bool:
     """Whether the network is a density in x."""
     return hasattr(_inner(network), "log_density")
+
+
+def takes_missing(network: Network) -> bool:
+    """Whether the network is for x with NaN, "not observed"."""
+    return bool(getattr(_inner(network), "takes_missing", False))
+
+
+def needs_whole_rows(network: Network) -> bool:
+    """Whether rows of x must be observed as a whole or not at all."""
+    return bool(getattr(_inner(network), "whole_rows", False))
 
 
 def _inner(network: Network) -> Network:
