@@ -221,8 +221,8 @@ def make_plan(
     missing = declares_missing(model)
     if missing and x_dtype.kind != "f":
         raise DtypeError(
-            f"Model {model.name} says that x may be missing, so its x_dtype must be floating, which "
-            f"holds NaN; got {x_dtype}."
+            f"x of {model.name} may be missing, so its x_dtype must be floating, which holds NaN; "
+            f"got {x_dtype}."
         )
     # Scores always count, so that a set with and one without have the same shards and thetas.
     row_bytes = x_dtype.itemsize * math.prod(x_shape) + 16 * model.space.d
