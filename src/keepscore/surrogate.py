@@ -35,7 +35,7 @@ from numpy.typing import ArrayLike, NDArray
 
 import keepscore
 from keepscore import networks
-from keepscore.checks import Floats, as_data, as_theta, require_pairs
+from keepscore.checks import Floats, as_data, as_real, as_theta, require_pairs
 from keepscore.errors import (
     DomainError,
     DtypeError,
@@ -195,12 +195,13 @@ class Surrogate:
         The observations are embedded here, once; every theta after that costs the head only. Logits
         are float32, their sums over a group float64 (where features of a group are summed instead,
         the sum is rounded to float32). NaN means "not observed" where the surrogate was trained on
-        data with holes (`missing`), and is an error elsewhere. A surface of many theta (some
+        data with holes (`missing`), and is an error elsewhere. A network that is free of size
+        ("local") takes fields of other shapes than it was trained on, of the same spacing. A surface of many theta (some
         hundreds, two parameters) is interpolated between Chebyshev points wherever the error is
         estimated to be below 0.001 (numerics/chebyshev.py; an estimate, no bound);
         interpolate=False sends every theta through the head.
         """
-        observed, single = as_groups(xs, self.x_shape, each, self.missing)
+        observed, single = as_groups(xs, self._shape_of(xs), each, self.missing)
         g, n = observed.shape[:2]
         self._require_near(observed)
         network = self._evaluator
@@ -310,6 +311,14 @@ class Surrogate:
         except KeepscoreError as error:
             raise DomainError(f"This surrogate could not be loaded again: {error}") from None
         return plain, tensors
+
+    def _shape_of(self, xs: ArrayLike) -> tuple[int, ...]:
+        """The shape of one observation: that of the training data, unless any is served."""
+        if not networks.is_size_free(self.network):
+            return self.x_shape
+        shape, axes = np.shape(as_real(xs, "observations")), len(self.x_shape)
+        fits = len(shape) in (axes + 1, axes + 2) and min(shape[-axes:]) > 0
+        return tuple(int(side) for side in shape[-axes:]) if fits else self.x_shape
 
     def _pairs(self, theta: ArrayLike, x: ArrayLike) -> tuple[Floats, NDArray[Any]]:
         rows, data = as_theta(theta, self.space.d), as_data(x, self.x_shape, missing=self.missing)

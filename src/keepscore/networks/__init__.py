@@ -7,6 +7,7 @@ from keepscore.networks.base import (
     Weights,
     count_weights,
     has_density,
+    is_size_free,
     is_weight,
     log_ratio,
     needs_whole_rows,
@@ -25,6 +26,7 @@ from keepscore.networks.catalogue import (
 )
 from keepscore.networks.graph import GraphNetwork, graph_network
 from keepscore.networks.image import ImageNetwork
+from keepscore.networks.local_field import LocalFieldNetwork
 from keepscore.networks.markov import MarkovNetwork
 from keepscore.networks.masking import Masked, holes_of
 from keepscore.networks.mlp import MLP
@@ -37,6 +39,7 @@ __all__ = [
     "MLP",
     "GraphNetwork",
     "ImageNetwork",
+    "LocalFieldNetwork",
     "MarkovNetwork",
     "Masked",
     "Network",
@@ -54,6 +57,7 @@ __all__ = [
     "has_density",
     "holes_of",
     "is_continuous",
+    "is_size_free",
     "is_weight",
     "log_ratio",
     "names",

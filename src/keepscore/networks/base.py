@@ -27,7 +27,8 @@ independent observations then add up, and a group costs one head, whatever its s
     "about zero"   all entries alike, the mean left where it is
     "none"         x as it comes
 
-By `takes_missing = True`, that x may hold NaN, "not observed" (see `masking`); other networks are
+By `size_free = True`, that the same weights serve x of other shapes than it was built for, of as
+many axes. By `takes_missing = True`, that x may hold NaN, "not observed" (see `masking`); other networks are
 refused for such data.
 """
 
@@ -101,6 +102,11 @@ def takes_missing(network: Network) -> bool:
 def needs_whole_rows(network: Network) -> bool:
     """Whether rows of x must be observed as a whole or not at all."""
     return bool(getattr(_inner(network), "whole_rows", False))
+
+
+def is_size_free(network: Network) -> bool:
+    """Whether the same weights serve x of other shapes."""
+    return bool(getattr(_inner(network), "size_free", False))
 
 
 def _inner(network: Network) -> Network:

@@ -50,6 +50,7 @@ from keepscore.errors import (
 from keepscore.networks import (
     graph,
     image,
+    local_field,
     markov,
     masking,
     mixture,
@@ -91,6 +92,9 @@ FAMILIES: dict[str, Family] = {
         masking.masked(sequence.SequenceNetwork, merged=True),
     ),
     "image": Family(image.ImageNetwork, image.SIZES, masking.masked(image.ImageNetwork)),
+    "local": Family(
+        local_field.LocalFieldNetwork, local_field.SIZES, local_field.MaskedLocalFieldNetwork
+    ),
     "mlp": Family(mlp.MLP, mlp.SIZES, masking.masked(mlp.MLP)),
     "markov": Family(markov.MarkovNetwork, markov.SIZES, masking.masked(markov.MarkovNetwork)),
     "quadratic": Family(quadratic.QuadraticNetwork, quadratic.SIZES),
