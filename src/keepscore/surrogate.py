@@ -196,10 +196,11 @@ class Surrogate:
         are float32, their sums over a group float64 (where features of a group are summed instead,
         the sum is rounded to float32). NaN means "not observed" where the surrogate was trained on
         data with holes (`missing`), and is an error elsewhere. A network that is free of size
-        ("local") takes fields of other shapes than it was trained on, of the same spacing. A surface of many theta (some
-        hundreds, two parameters) is interpolated between Chebyshev points wherever the error is
-        estimated to be below 0.001 (numerics/chebyshev.py; an estimate, no bound);
-        interpolate=False sends every theta through the head.
+        ("local") takes fields of other shapes than it was trained on, of the same spacing.
+
+        A surface of many theta (some hundreds, two parameters) is interpolated between Chebyshev
+        points wherever the error is estimated to be below 0.001 (numerics/chebyshev.py; an
+        estimate, no bound); interpolate=False sends every theta through the head.
         """
         observed, single = as_groups(xs, self._shape_of(xs), each, self.missing)
         g, n = observed.shape[:2]

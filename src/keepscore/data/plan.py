@@ -218,8 +218,8 @@ def make_plan(
     x_dtype = np.dtype(model.x_dtype)
     if x_dtype.kind not in "biuf":
         raise DtypeError(f"x_dtype of {model.name} must be real numbers; got {x_dtype}.")
-    missing = declares_missing(model)
-    if missing and x_dtype.kind != "f":
+    holes = declares_missing(model)
+    if holes and x_dtype.kind != "f":
         raise DtypeError(
             f"x of {model.name} may be missing, so its x_dtype must be floating, which holds NaN; "
             f"got {x_dtype}."
@@ -241,7 +241,7 @@ def make_plan(
         shard_rows=rows,
         contacts=_own_contacts(model, x_shape),
         given=None if given is None else given.tolist(),
-        missing=True if missing else None,
+        missing=True if holes else None,
     )
 
 

@@ -135,7 +135,7 @@ class Clouds(Mask):
         """The law of z is that of its covariance; nothing is said of x too large to look at."""
         if len(x_index) > MOST_COMPARED:
             return False
-        covariance = np.ones((1, 1))
+        covariance: NDArray[np.floating[Any]] = np.ones((1, 1))
         for side in x_shape:
             smoother = self._smoother(side)
             covariance = np.kron(covariance, smoother @ smoother.T)

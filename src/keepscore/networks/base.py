@@ -28,8 +28,8 @@ independent observations then add up, and a group costs one head, whatever its s
     "none"         x as it comes
 
 By `size_free = True`, that the same weights serve x of other shapes than it was built for, of as
-many axes. By `takes_missing = True`, that x may hold NaN, "not observed" (see `masking`); other networks are
-refused for such data.
+many axes. By `takes_missing = True`, that x may hold NaN, "not observed" (see `masking`); other
+networks are refused for such data.
 """
 
 from __future__ import annotations

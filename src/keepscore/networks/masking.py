@@ -78,7 +78,7 @@ class Masked(eqx.Module):
 
     def settings(self) -> dict[str, Any]:
         """Those of the network inside."""
-        return self.network.settings()  # type: ignore[attr-defined, no-any-return]
+        return self.network.settings()  # type: ignore[attr-defined]
 
 
 def masked(build: Callable[..., Any], merged: bool = False) -> Callable[..., Masked]:
