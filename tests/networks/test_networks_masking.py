@@ -109,7 +109,11 @@ def test_auto_takes_a_network_that_sees_holes(x_shape, structure, holes, kind):
 
 
 def test_networks_of_complete_data_are_refused():
-    for name, shape in {"spectral-5k": (9, 9), "quadratic-5k": (9, 9), "mixture-10k": (3,)}.items():
+    for name, shape in {
+        "spectral-5k": (9, 9),
+        "quadratic-10k": (9, 9),
+        "mixture-10k": (3,),
+    }.items():
         with pytest.raises(MissingError, match="needs complete x"):
             networks.resolve(name, shape, 2, None, KEY, holes="entries")
     own = networks.MLP((3,), 2, np.random.default_rng(0), embedding=(4,), hidden=(4,))

@@ -7,7 +7,7 @@ from keepscore.models.from_numpyro import from_numpyro
 from keepscore.models.gaussian import GaussianField
 from keepscore.models.graphs import edge_weights
 from keepscore.models.laws import LawReport, check_model
-from keepscore.models.masks import Mask, clouds, drop_out, missing_rows, missing_visits
+from keepscore.models.masks import clouds, drop_out, missing_rows, missing_visits
 from keepscore.models.sis import SIS
 from keepscore.models.student_t import StudentTField
 from keepscore.models.with_missing import with_missing
@@ -17,7 +17,6 @@ __all__ = [
     "ContactNetwork",
     "GaussianField",
     "LawReport",
-    "Mask",
     "Model",
     "StudentTField",
     "Symmetry",

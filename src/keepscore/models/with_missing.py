@@ -213,9 +213,9 @@ def _each(theta: Floats, groups: Floats) -> tuple[Floats, Floats]:
 
 def missing_rows_of(x: NDArray[Any]) -> Flags:
     """Which rows (b, N) of x (b, N, ...) are missing; rows that are so in part are refused."""
-    nan = np.isnan(np.asarray(x, dtype=np.float64)).reshape(*x.shape[:2], -1)
-    gone = np.asarray(nan.all(axis=2))
-    partly = np.asarray(nan.any(axis=2))
+    nan = np.isnan(np.asarray(x, dtype=np.float64))
+    inside = tuple(range(2, x.ndim))
+    gone, partly = np.asarray(nan.all(axis=inside)), np.asarray(nan.any(axis=inside))
     if not np.array_equal(gone, partly):
         place = tuple(int(i) for i in np.argwhere(gone != partly)[0])
         raise DomainError(

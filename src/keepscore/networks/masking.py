@@ -42,8 +42,8 @@ def holes_of(x: NDArray[Any], missing: bool) -> str:
         return NONE
     if x.ndim < 2 or x.dtype.kind != "f":
         return ENTRIES
-    nan = np.isnan(x).reshape(*x.shape[:2], -1)
-    return ROWS if np.array_equal(nan.all(axis=2), nan.any(axis=2)) else ENTRIES
+    nan, inside = np.isnan(x), tuple(range(2, x.ndim))
+    return ROWS if np.array_equal(nan.all(axis=inside), nan.any(axis=inside)) else ENTRIES
 
 
 def with_mask(x: Float[Array, "*n"]) -> Float[Array, "*n 2"]:
