@@ -268,7 +268,7 @@ def drop_out(rate: float) -> Mask:
         >>> import numpy as np
         >>> import keepscore as ks
         >>> ks.models.drop_out(0.5).draw((4, 1), 2, np.random.default_rng(1))[:, :, 0].tolist()
-        [[False, True, True, True], [False, False, False, False]]
+        [[False, False, True, True], [False, False, False, False]]
     """
     return DropOut(require_rate(rate))
 

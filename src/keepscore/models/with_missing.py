@@ -273,7 +273,7 @@ def with_missing(
         >>> model = ks.models.with_missing(field, mask=ks.models.clouds(share=0.2, size=2))
         >>> x = model.simulate(model.space.grid(2)[:1], np.random.default_rng(0))
         >>> model.name, model.score_kind, int(np.isnan(x).sum())
-        ('gaussian-field-missing', 'exact', 14)
+        ('gaussian-field-missing', 'exact', 6)
         >>> np.isfinite(model.log_prob(model.space.grid(2)[:1], x)).item()
         True
     """
