@@ -118,7 +118,7 @@ class LocalFieldNetwork(eqx.Module):
         rows = places.reshape(self._count(places), -1)
         value, there = rows[:, 0], rows[:, 1]
         before, embedded = rows[:, OWN : OWN + k], rows[:, OWN + k :]
-        z = silu(self.join.with_theta(embedded, theta))
+        z = silu(embedded + theta @ self.join.theta_weight)
         out = self.last(silu(self.second(z)))
         mean = out[:, k] + (out[:, :k] * before).sum(axis=1)
         s = WIDEST * jnp.tanh(out[:, k + 1] / WIDEST)
@@ -136,7 +136,7 @@ class LocalFieldNetwork(eqx.Module):
         quadrature = jax.nn.logsumexp(at_nodes + self.log_weights[:, None], axis=0)
         return quadrature + self.evidence(self._moments(still))[:, 0]
 
-    def _moments(self, places: Float[Array, "b p"]) -> Float[Array, "b k+2"]:
+    def _moments(self, places: Float[Array, "b p"]) -> Float[Array, "b moments"]:
         """Means over observed places of x_i^2 and of x_i times each neighbour, and the log of how
         many places are observed."""
         k = len(neighbours(self.reach))
