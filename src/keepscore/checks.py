@@ -166,16 +166,38 @@ def as_theta(theta: ArrayLike, d: int, name: str = "theta") -> Floats:
     return array
 
 
-def as_data(x: ArrayLike, x_shape: tuple[int, ...], name: str = "x") -> NDArray[Any]:
+def as_data(
+    x: ArrayLike, x_shape: tuple[int, ...], name: str = "x", missing: bool = False
+) -> NDArray[Any]:
     """Data of shape (n, *x_shape), finite; the dtype is kept (each model knows its own), in C order
-    and in this machine's byte order, so that the same numbers give the same result."""
+    and in this machine's byte order, so that the same numbers give the same result.
+
+    With `missing`, NaN is accepted too: it means "not observed".
+    """
     array = native(np.asarray(as_real(x, name), order="C"))
     if array.ndim != 1 + len(x_shape) or array.shape[1:] != tuple(x_shape):
         inner = ", ".join(str(s) for s in x_shape)
         hint = f" For one data set pass {name}[None]." if array.shape == tuple(x_shape) else ""
         raise ShapeError(f"{name} must have shape (n, {inner}); got {array.shape}.{hint}")
-    require_finite(array, name)
+    require_values(array, name, missing)
     return array
+
+
+def require_values(array: NDArray[Any], name: str, missing: bool) -> None:
+    """Refuse infinity, and NaN too unless `missing` says that it means "not observed"."""
+    if array.dtype.kind != "f":
+        return
+    nan = np.isnan(array)
+    if missing:
+        require_finite(np.where(nan, 0.0, array) if nan.any() else array, name)
+    elif nan.any():
+        first = tuple(int(i) for i in np.argwhere(nan)[0])
+        raise NonFiniteError(
+            f"{name} must be finite; got {int(nan.sum())} NaN, the first at index {first}. If NaN "
+            "means 'not observed', tell the model so: ks.models.with_missing(model, mask=...)."
+        )
+    else:
+        require_finite(array, name)
 
 
 def native(array: NDArray[Any]) -> NDArray[Any]:

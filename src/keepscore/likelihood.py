@@ -440,19 +440,22 @@ def require_likelihood(like: object) -> Likelihood:
 def digests(groups: NDArray[Any]) -> tuple[bytes, ...]:
     """One digest per group of observations (g, n, *x_shape): the same for the same numbers,
     whatever their dtype."""
-    # + 0: a negative zero is a zero.
-    return tuple(
-        blake2b((np.asarray(group, dtype=np.float64) + 0.0).tobytes(), digest_size=8).digest()
-        for group in groups
-    )
+    return tuple(blake2b(_plain_bytes(group), digest_size=8).digest() for group in groups)
+
+
+def _plain_bytes(group: NDArray[Any]) -> bytes:
+    values = np.asarray(group, dtype=np.float64) + 0.0  # a negative zero is a zero
+    values[np.isnan(values)] = np.nan  # and one NaN, not observed, is like another
+    return values.tobytes()
 
 
 def as_groups(
-    xs: ArrayLike, x_shape: tuple[int, ...], each: bool = False
+    xs: ArrayLike, x_shape: tuple[int, ...], each: bool = False, missing: bool = False
 ) -> tuple[NDArray[Any], bool]:
     """Observations as (g, n, *x_shape), and whether they are one single group (n, *x_shape).
 
-    With `each`, every one of (n, *x_shape) is a group of its own: (n, 1, *x_shape).
+    With `each`, every one of (n, *x_shape) is a group of its own: (n, 1, *x_shape). With `missing`,
+    NaN is accepted and means "not observed".
     """
     if not isinstance(each, (bool, np.bool_)):
         raise DtypeError(f"each must be True or False; got {each!r}.")
@@ -478,5 +481,5 @@ def as_groups(
     groups = array[None] if single else array
     if groups.shape[0] == 0 or groups.shape[1] == 0:
         raise DomainError(f"A group needs at least one observation; got shape {array.shape}.")
-    flat = as_data(groups.reshape(-1, *x_shape), x_shape, "observations")
+    flat = as_data(groups.reshape(-1, *x_shape), x_shape, "observations", missing)
     return flat.reshape(groups.shape), single

@@ -35,7 +35,7 @@ from numpy.typing import ArrayLike, NDArray
 
 import keepscore
 from keepscore import networks
-from keepscore.checks import Floats, as_data, as_theta, require_pairs
+from keepscore.checks import Floats, as_data, as_real, as_theta, require_pairs
 from keepscore.errors import (
     DomainError,
     DtypeError,
@@ -55,6 +55,7 @@ from keepscore.files import (
 )
 from keepscore.likelihood import Integers, Likelihood, as_groups, digests
 from keepscore.locks import only_writer
+from keepscore.models.with_missing import missing_rows_of
 from keepscore.networks import Network, evaluator
 from keepscore.networks.safetensors_io import (
     Tensors,
@@ -134,10 +135,16 @@ class Surrogate:
         """Whether it was made by `ks.focus` for one data set, and knows theta in its box only."""
         return "focus" in self.provenance
 
+    @property
+    def missing(self) -> bool:
+        """Whether it was trained on data with holes: NaN in x then means "not observed"."""
+        return networks.takes_missing(self.network)
+
     def __repr__(self) -> str:
-        kind = type(self.network).__name__
-        if isinstance(self.network, networks.Scaled):
-            kind = type(self.network.network).__name__
+        inner = self.network
+        while isinstance(inner, (networks.Scaled, networks.Masked)):
+            inner = inner.network
+        kind = type(inner).__name__
         many = f", members={self.members}" if self.members > 1 else ""
         weights = networks.count_weights(self.network)
         return f"Surrogate({kind}, weights={weights}, parameters={self.space.names}{many})"
@@ -173,7 +180,7 @@ class Surrogate:
     def features(self, x: ArrayLike) -> Floats:
         """What the network keeps of each observation x (n, *x_shape): (n, features); for an
         ensemble the mean over its members."""
-        data = as_data(x, self.x_shape)
+        data = as_data(x, self.x_shape, missing=self.missing)
         self._require_near(data)
         parts = [
             np.asarray(_finite(self._evaluator.features(data[part, None]))).mean(axis=0)[:, 0]
@@ -187,12 +194,15 @@ class Surrogate:
 
         The observations are embedded here, once; every theta after that costs the head only. Logits
         are float32, their sums over a group float64 (where features of a group are summed instead,
-        the sum is rounded to float32). A surface of many theta (some hundreds, two
-        parameters) is interpolated between Chebyshev points wherever the error is estimated to be
-        below 0.001 (numerics/chebyshev.py; an estimate, no bound); interpolate=False sends every
-        theta through the head.
+        the sum is rounded to float32). NaN means "not observed" where the surrogate was trained on
+        data with holes (`missing`), and is an error elsewhere. A network that is free of size
+        ("local") takes fields of other shapes than it was trained on, of the same spacing.
+
+        A surface of many theta (some hundreds, two parameters) is interpolated between Chebyshev
+        points wherever the error is estimated to be below 0.001 (numerics/chebyshev.py; an
+        estimate, no bound); interpolate=False sends every theta through the head.
         """
-        observed, single = as_groups(xs, self.x_shape, each)
+        observed, single = as_groups(xs, self._shape_of(xs), each, self.missing)
         g, n = observed.shape[:2]
         self._require_near(observed)
         network = self._evaluator
@@ -303,8 +313,16 @@ class Surrogate:
             raise DomainError(f"This surrogate could not be loaded again: {error}") from None
         return plain, tensors
 
+    def _shape_of(self, xs: ArrayLike) -> tuple[int, ...]:
+        """The shape of one observation: that of the training data, unless any is served."""
+        if not networks.is_size_free(self.network):
+            return self.x_shape
+        shape, axes = np.shape(as_real(xs, "observations")), len(self.x_shape)
+        fits = len(shape) in (axes + 1, axes + 2) and min(shape[-axes:]) > 0
+        return tuple(int(side) for side in shape[-axes:]) if fits else self.x_shape
+
     def _pairs(self, theta: ArrayLike, x: ArrayLike) -> tuple[Floats, NDArray[Any]]:
-        rows, data = as_theta(theta, self.space.d), as_data(x, self.x_shape)
+        rows, data = as_theta(theta, self.space.d), as_data(x, self.x_shape, missing=self.missing)
         require_pairs(rows, data)
         self._require_inside(rows)
         self._require_near(data)
@@ -325,9 +343,12 @@ class Surrogate:
 
     def _require_near(self, x: NDArray[Any]) -> None:
         """Refuse data beyond float32; warn of data absurdly far from what was trained on."""
-        if x.size == 0:
+        if networks.needs_whole_rows(self.network):
+            missing_rows_of(x.reshape(-1, *self.x_shape))
+        seen = x[~np.isnan(x)] if self.missing and x.dtype.kind == "f" else x
+        if seen.size == 0:
             return
-        lowest, highest = float(x.min()), float(x.max())
+        lowest, highest = float(seen.min()), float(seen.max())
         if max(-lowest, highest) > float(np.finfo(np.float32).max):
             raise DomainError(
                 f"x must lie within what float32 can hold, 3.4e38; got {lowest:g} to {highest:g}."

@@ -115,6 +115,26 @@ def test_the_page_on_imperfect_tests_runs(recwarn):
     assert text.count("bias of log mu") == 2
 
 
+SHORTER = {
+    "2_000": "300",
+    "4_000": "300",
+    "min_epochs=20": "min_epochs=1",
+    "min_epochs=30": "min_epochs=1",
+}
+
+
+@pytest.mark.parametrize("page", ["howto/missing", "gallery/regression"])
+def test_the_pages_on_missing_values_run(page):
+    """The same code on fewer simulations; what it prints is not compared."""
+    text = (ROOT / f"docs/{page}.md").read_text()
+    for large, small in SHORTER.items():
+        text = text.replace(large, small)
+    found, names = pages.run_page(text)
+    assert names["surrogate"].missing
+    assert names["data"].missing
+    assert "BROKEN" not in found
+
+
 def the_declared_head_is_linear(surrogate, model):
     """A group by its summed features is the sum over its observations."""
     theta = model.space.uniform(5, np.random.default_rng(0))

@@ -213,7 +213,8 @@ def _setting(text: str) -> tuple[str, Any]:
 
 def read_observations(path: Path, x_shape: tuple[int, ...]) -> np.ndarray:
     """Observations (n, *x_shape) from .npy, or from .csv: one observation per row, entries in C
-    order; a table of exactly x_shape is one observation. A line of names may come first."""
+    order; a table of exactly x_shape is one observation. A line of names may come first. A cell of
+    .csv that is empty, NA or nan was not observed: NaN."""
     if path.suffix not in (".npy", ".csv"):
         raise FormatError(f"Observations must be .npy or .csv; got {path}.")
     array = read_npy(path).copy() if path.suffix == ".npy" else _read_csv(path)
@@ -235,8 +236,9 @@ def _read_csv(path: Path) -> np.ndarray:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", UserWarning)  # "no data": said below
             array = np.loadtxt(
-                io.StringIO(text), delimiter=",", ndmin=2, comments="#", skiprows=int(names)
-            )
+                io.StringIO(text), delimiter=",", ndmin=2, comments="#", skiprows=int(names),
+                converters=_cell, encoding="utf-8",
+            )  # fmt: skip
         if array.size == 0:
             raise ValueError("it holds no numbers")
     except ValueError as error:
@@ -245,7 +247,13 @@ def _read_csv(path: Path) -> np.ndarray:
     return array
 
 
+def _cell(text: str) -> float:
+    return float("nan") if text.strip().lower() in ("", "na") else float(text)
+
+
 def _is_number(cell: str) -> bool:
+    if cell.strip().lower() == "na":  # a number that was not observed
+        return True
     try:
         float(cell)
     except ValueError:

@@ -22,8 +22,9 @@ from keepscore.checks import (
     as_real,
     require_choice,
     require_count,
-    require_finite,
+    require_flag,
     require_name,
+    require_values,
 )
 from keepscore.data.sharded import ShardedArray
 from keepscore.errors import DomainError, DtypeError, MissingError, ShapeError
@@ -53,6 +54,7 @@ class Dataset:
         provenance: Where the rows come from, as plain data.
         contacts: Where x (T, K) are states of K people on a graph, its weights (K, K): entry
             [k, j] is the weight of j on k.
+        missing: Whether NaN in x means "not observed". Elsewhere NaN is an error.
 
     Raises:
         ShapeError, DtypeError, NonFiniteError: The arrays do not fit together.
@@ -77,14 +79,17 @@ class Dataset:
     symmetries: tuple[Symmetry, ...] = ()
     provenance: Mapping[str, Any] = field(default_factory=dict)
     contacts: Floats | None = None
+    missing: bool = False
 
     def __post_init__(self) -> None:
         if not isinstance(self.space, Space):
             raise DtypeError(f"space must be a keepscore.Space; got {type(self.space).__name__}.")
+        require_flag(self.missing, "missing")
         for name, kind in (("theta", np.float64), ("x", None), ("score", np.float64)):
             given = getattr(self, name)
             if given is not None or name != "score":
-                object.__setattr__(self, name, _own(given, name, kind))
+                holes = name == "x" and self.missing
+                object.__setattr__(self, name, _own(given, name, kind, holes))
         n, d = len(self.theta), self.space.d
         if self.theta.shape != (n, d):
             raise ShapeError(f"theta must have shape (n, {d}); got {self.theta.shape}.")
@@ -187,12 +192,14 @@ class Dataset:
         return kept if self.score is None else {**kept, "score": self.score}
 
     def _declared(self) -> dict[str, Any]:
-        return {
+        declared = {
             "space": self.space.to_dict(),
             "score_kind": self.score_kind,
             "structure": self.structure,
             "symmetries": [s.to_dict() for s in self.symmetries],
         }
+        # Only where it says something: older fingerprints stay as they are.
+        return {**declared, "missing": True} if self.missing else declared
 
 
 def dataset(
@@ -206,6 +213,7 @@ def dataset(
     symmetries: Sequence[Symmetry] = (),
     contacts: ArrayLike | None = None,
     name: str = "arrays",
+    missing: bool = False,
 ) -> Dataset:
     """A data set of simulations that were made elsewhere, ready for `ks.train`.
 
@@ -221,6 +229,7 @@ def dataset(
             on the way to x.
         structure, symmetries, contacts: What networks may rely on, as a model declares it.
         name: What to call the source of the rows.
+        missing: Whether NaN in x means "not observed". Elsewhere NaN is an error.
 
     Returns:
         A `Dataset` with read-only copies of the arrays.
@@ -253,6 +262,7 @@ def dataset(
         tuple(symmetries),
         provenance,
         contacts,  # type: ignore[arg-type]
+        missing,
     )
     values = np.asarray(made.theta)
     outside = np.flatnonzero(~space.contains(values, "train"))
@@ -273,7 +283,9 @@ def _loaded(array: Array) -> NDArray[Any]:
     return loaded
 
 
-def _own(values: ArrayLike | ShardedArray, name: str, dtype: DTypeLike | None) -> Array:
+def _own(
+    values: ArrayLike | ShardedArray, name: str, dtype: DTypeLike | None, missing: bool
+) -> Array:
     """An array of ours: on disk, or in memory, read-only, and out of anybody else's reach."""
     if isinstance(values, ShardedArray):
         return values
@@ -282,7 +294,7 @@ def _own(values: ArrayLike | ShardedArray, name: str, dtype: DTypeLike | None) -
         raise ShapeError(f"{name} needs one row per simulation; got a single number.")
     if isinstance(values, np.memmap):  # a file of the caller's: read when asked for
         return values
-    require_finite(array, name)
+    require_values(array, name, missing)
     dtype = array.dtype if dtype is None else np.dtype(dtype)
     if not _is_fixed(array) or array.dtype != dtype:
         array = np.array(array, dtype=dtype, order="C")

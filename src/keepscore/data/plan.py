@@ -29,7 +29,15 @@ from keepscore.errors import (
     unknown_name,
 )
 from keepscore.files import LARGEST_INTEGER
-from keepscore.models.base import Model, ScoreKind, Symmetry, build, describe, registered
+from keepscore.models.base import (
+    Model,
+    ScoreKind,
+    Symmetry,
+    build,
+    declares_missing,
+    describe,
+    registered,
+)
 from keepscore.models.graphs import as_weights, plain_weights
 from keepscore.space import Space
 
@@ -39,7 +47,7 @@ MOST_BYTES = 64 * 2**20
 MOST_SHARDS = 2**15  # their records fit into one manifest
 MOST_N = 2**60  # rows, and bytes
 MOST_GIVEN = 1_000_000  # numbers in a theta that a plan holds
-OWN = ("contacts", "given")  # what only some plans tell
+OWN = ("contacts", "given", "missing")  # what only some plans tell
 ON_INVALID = ("raise", "drop")
 NEEDED = (
     *("name", "space", "x_shape", "x_dtype", "score_kind", "symmetries", "structure"),
@@ -64,6 +72,7 @@ class Plan:
     shard_rows: int
     contacts: Mapping[str, Any] | list[Any] | None = None  # where the description has no graph
     given: list[list[float]] | None = None  # theta (n, d), where it is not the design's
+    missing: bool | None = None  # True where NaN in x means "not observed"
 
     @property
     def space(self) -> Space:
@@ -153,6 +162,8 @@ class Plan:
         if dtype.newbyteorder("<").str != self.x_dtype:
             raise ValueError("x_dtype is not as it is written here")
         require_possible(self)
+        if self.missing not in (None, True) or (self.missing and dtype.kind != "f"):
+            raise ValueError("missing is not True of floating x")
         if self.contacts is not None and len(as_weights(self.contacts)) != self.x_shape[1]:
             raise ValueError("the graph is not one of these people")
         space = self.space
@@ -207,6 +218,12 @@ def make_plan(
     x_dtype = np.dtype(model.x_dtype)
     if x_dtype.kind not in "biuf":
         raise DtypeError(f"x_dtype of {model.name} must be real numbers; got {x_dtype}.")
+    holes = declares_missing(model)
+    if holes and x_dtype.kind != "f":
+        raise DtypeError(
+            f"x of {model.name} may be missing, so its x_dtype must be floating, which holds NaN; "
+            f"got {x_dtype}."
+        )
     # Scores always count, so that a set with and one without have the same shards and thetas.
     row_bytes = x_dtype.itemsize * math.prod(x_shape) + 16 * model.space.d
     rows = min(max(LEAST_ROWS, -(-n // SHARDS)), MOST_ROWS, max(1, MOST_BYTES // row_bytes))
@@ -224,6 +241,7 @@ def make_plan(
         shard_rows=rows,
         contacts=_own_contacts(model, x_shape),
         given=None if given is None else given.tolist(),
+        missing=True if holes else None,
     )
 
 

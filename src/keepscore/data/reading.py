@@ -154,6 +154,7 @@ def as_dataset(
         symmetries=plan.symmetry_records(),
         provenance=provenance,
         contacts=plan.contact_weights() if plan.structure == "markov" else None,
+        missing=plan.missing is True,
     )
 
 

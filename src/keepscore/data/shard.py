@@ -52,7 +52,8 @@ def make_shard(model: Model, plan: Plan, index: int) -> Shard:
     arrays = {"theta": theta, "x": _as_planned(plan, "x", x, len(theta))}
     if score is not None:
         arrays["score"] = _as_planned(plan, "score", score, len(theta))
-    invalid = ~_finite(arrays["x"]) | ~_finite(arrays.get("score", theta))
+    valid_x = _finite(arrays["x"], nan_too=plan.missing is True)
+    invalid = ~valid_x | ~_finite(arrays.get("score", theta))
     if not invalid.any():
         return Shard(index, arrays)
     bad = np.flatnonzero(invalid)
@@ -71,8 +72,9 @@ def _as_planned(plan: Plan, name: str, values: ArrayLike, n: int) -> NDArray[Any
         raise SimulationError(str(error)) from None
 
 
-def _finite(array: NDArray[Any]) -> NDArray[np.bool_]:
-    return np.isfinite(array.reshape(len(array), -1)).all(axis=1)
+def _finite(array: NDArray[Any], nan_too: bool = False) -> NDArray[np.bool_]:
+    flat = array.reshape(len(array), -1)
+    return np.asarray((~np.isinf(flat) if nan_too else np.isfinite(flat)).all(axis=1))
 
 
 def _invalid_message(plan: Plan, index: int, bad: NDArray[np.intp], theta: Floats) -> str:
@@ -82,7 +84,8 @@ def _invalid_message(plan: Plan, index: int, bad: NDArray[np.intp], theta: Float
         f"{plan.model['name']} returned NaN or infinity in {len(bad)} of {len(theta)} simulations "
         f"of shard {index}, the first in row {plan.rows(index)[int(bad[0])]} at theta = {example} "
         f"(raw {raw}). Mend the simulator or narrow its space; on_invalid='drop' leaves such rows "
-        "out and records them, at the price of a biased surrogate."
+        "out and records them, at the price of a biased surrogate. If NaN means 'not observed', "
+        "say so: ks.models.with_missing, or from_functions(..., missing=True)."
     )
 
 

@@ -31,6 +31,8 @@ TINY = 1e-300
 def summaries(xs: NDArray[Any], structure: str | None) -> dict[str, Floats]:
     """Every summary that makes sense, by name: (g,) each. xs: (g, n, *x_shape)."""
     x = np.asarray(xs, dtype=np.float64)
+    if np.isnan(x).any():
+        return _with_holes(x, structure)
     axes = tuple(range(1, x.ndim))
     binary = bool(np.isin(x, (0.0, 1.0)).all())
     mean = x.mean(axis=axes)
@@ -66,6 +68,30 @@ def summaries(xs: NDArray[Any], structure: str | None) -> dict[str, Floats]:
             found[f"mean of {name}"] = entry.mean(axis=1)
             if x.shape[1] > 1 and not binary:
                 found[f"sd of {name}"] = entry.std(axis=1)
+    return found
+
+
+def _with_holes(x: Floats, structure: str | None) -> dict[str, Floats]:
+    """Summaries of what was observed: those that say the same whatever is missing."""
+    axes = tuple(range(1, x.ndim))
+    there = ~np.isnan(x)
+    count = np.maximum(there.sum(axis=axes), 1)
+    mean = np.where(there, x, 0.0).sum(axis=axes) / count
+    centred = np.where(there, x - mean.reshape(-1, *[1] * len(axes)), 0.0)
+    sd = np.sqrt((centred**2).sum(axis=axes) / count)
+    found = {"mean": mean}
+    if not np.isin(x[there], (0.0, 1.0)).all():
+        found["sd"] = sd
+        for name, power in (("skewness", 3), ("kurtosis", 4)):
+            found[name] = (centred**power).sum(axis=axes) / count / np.maximum(sd**power, TINY)
+    for k, axis in enumerate(axes[1:]):
+        if x.shape[axis] > 2 and not (structure == "iid" and k == 0):
+            where = f" along axis {k}" if x.ndim > 3 else ""
+            before, after = slice(None, -1), slice(1, None)
+            both = (_ends(there, axis, before) & _ends(there, axis, after)).sum(axis=axes)
+            products = _ends(centred, axis, before) * _ends(centred, axis, after)
+            mean_product = products.sum(axis=axes) / np.maximum(both, 1)
+            found[f"correlation of neighbours{where}"] = mean_product / np.maximum(sd**2, TINY)
     return found
 
 
@@ -131,7 +157,7 @@ def _pairs(x: Floats) -> Floats:
     return correlations[:, upper[0], upper[1]].std(axis=1)
 
 
-def _ends(array: Floats, axis: int, part: slice) -> Floats:
+def _ends(array: NDArray[Any], axis: int, part: slice) -> NDArray[Any]:
     index = [slice(None)] * array.ndim
     index[axis] = part
     return array[tuple(index)]

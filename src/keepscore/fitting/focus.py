@@ -49,7 +49,7 @@ from keepscore.inference.maximise import maximum_of
 from keepscore.inference.smc import smc
 from keepscore.likelihood import Integers, Likelihood, as_groups
 from keepscore.losses import Loss
-from keepscore.models.base import Model
+from keepscore.models.base import Model, declares_missing
 from keepscore.space import Space
 from keepscore.surrogate import Surrogate
 from keepscore.training import TrainConfig, train
@@ -130,7 +130,7 @@ def focus(
             f"{n} simulations in {rounds} round(s) are too few: {FEWEST} per round are needed at "
             "least. Ask for more simulations or fewer rounds."
         )
-    observed, single = as_groups(xs, tuple(model.x_shape))
+    observed, single = as_groups(xs, tuple(model.x_shape), missing=declares_missing(model))
     if not single:
         raise DomainError(
             f"focus is for one data set, (m, *x_shape); got {len(observed)} groups. Call it for "

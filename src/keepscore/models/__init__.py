@@ -7,8 +7,10 @@ from keepscore.models.from_numpyro import from_numpyro
 from keepscore.models.gaussian import GaussianField
 from keepscore.models.graphs import edge_weights
 from keepscore.models.laws import LawReport, check_model
+from keepscore.models.masks import clouds, drop_out, missing_rows, missing_visits
 from keepscore.models.sis import SIS
 from keepscore.models.student_t import StudentTField
+from keepscore.models.with_missing import with_missing
 
 __all__ = [
     "SIS",
@@ -20,10 +22,15 @@ __all__ = [
     "Symmetry",
     "build",
     "check_model",
+    "clouds",
     "contact_network",
     "describe",
+    "drop_out",
     "edge_weights",
     "from_functions",
     "from_numpyro",
+    "missing_rows",
+    "missing_visits",
     "registered",
+    "with_missing",
 ]

@@ -12,6 +12,12 @@ gives empty arrays, and randomness is the argument `rng`. `score_kind` says what
 `simulate_with_score` returns: "exact" (the score itself), "joint" (an unbiased stand-in:
 E[joint score | x] = score), or None. `settings()` is plain data from which the
 registry rebuilds the same model.
+
+A model may have more. `missing = True` says that NaN in x means "not observed". And the likelihood
+of what was observed, x (n, *x_shape) with NaN, serves `with_missing`:
+
+    log_prob_observed(theta, x)             -> (n,)
+    log_prob_and_score_observed(theta, x)   -> (n,), (n, d)
 """
 
 from __future__ import annotations
@@ -167,9 +173,18 @@ class Model(Protocol):
     def given(self, xs: ArrayLike, *, each: bool = False) -> Likelihood: ...
 
 
-def as_pairs(model: Model, theta: ArrayLike, x: ArrayLike) -> tuple[Floats, NDArray[Any]]:
-    """theta (n, d) and x (n, *x_shape), checked, with as many rows each."""
-    rows, data = as_theta(theta, model.space.d), as_data(x, model.x_shape)
+def declares_missing(source: object) -> bool:
+    """Whether NaN in x means "not observed" to this model or data set: its `missing` says so."""
+    return bool(getattr(source, "missing", False))
+
+
+def as_pairs(
+    model: Model, theta: ArrayLike, x: ArrayLike, missing: bool | None = None
+) -> tuple[Floats, NDArray[Any]]:
+    """theta (n, d) and x (n, *x_shape), checked, with as many rows each. NaN in x is accepted where
+    the model declares it, or with missing=True."""
+    allowed = declares_missing(model) if missing is None else missing
+    rows, data = as_theta(theta, model.space.d), as_data(x, model.x_shape, missing=allowed)
     require_pairs(rows, data)
     return rows, data
 
@@ -179,7 +194,7 @@ def given_by_rows(model: Model, xs: ArrayLike, each: bool = False) -> Likelihood
 
     Correct for any model; models that can compute something once per x do better themselves.
     """
-    observed, single = as_groups(xs, model.x_shape, each)
+    observed, single = as_groups(xs, model.x_shape, each, declares_missing(model))
     groups = observed.copy()  # what the caller does to its own array later must not reach us
     g, n = groups.shape[:2]
 
@@ -202,11 +217,30 @@ def given_by_rows(model: Model, xs: ArrayLike, each: bool = False) -> Likelihood
 
 
 _BUILDERS: dict[str, Callable[..., Model]] = {}
+# By the end of a name: models made of another model, which is in their settings.
+_WRAPPERS: dict[str, Callable[..., Model]] = {}
 
 
 def register(name: str, build: Callable[..., Model]) -> None:
     """Make `build(**settings)` the way to rebuild the model called `name` from a description."""
     _BUILDERS[name] = build
+
+
+def register_wrapper(suffix: str, build: Callable[..., Model]) -> None:
+    """The same for every model called "<name of a registered model><suffix>"."""
+    _WRAPPERS[suffix] = build
+
+
+def _builder(name: object) -> Callable[..., Model] | None:
+    """How to build the model of this name, if it is known."""
+    if not isinstance(name, str):
+        return None
+    if name in _BUILDERS:
+        return _BUILDERS[name]
+    for suffix, wrap in _WRAPPERS.items():
+        if name.endswith(suffix) and _builder(name.removesuffix(suffix)) is not None:
+            return wrap
+    return None
 
 
 def registered() -> tuple[str, ...]:
@@ -268,12 +302,13 @@ def build(description: Mapping[str, Any] | str, **settings: Any) -> Model:
         ):
             raise FormatError("Not the description of a model: no settings.")
         name, settings = description.get("name", ""), dict(description["settings"])
-    if not isinstance(name, str) or name not in _BUILDERS:
+    builder = _builder(name)
+    if builder is None:
         raise unknown_name("model", name, _BUILDERS)
     if isinstance(description, str):
-        return _BUILDERS[name](**settings)
+        return builder(**settings)
     try:
-        return _BUILDERS[name](**settings)
+        return builder(**settings)
     except KeepscoreError:
         raise
     except Exception as error:  # a forged description can fail in any way

@@ -8,7 +8,8 @@ weight w = -2 h'(q) the slope in any parameter of Sigma is
 and parameters of h have their own slope. On a regular grid Sigma is handled in the exact block
 form of `numerics.reflection`: one factorisation of four small blocks serves the draw (x = L z,
 alpha = L^-T z), the log-density and the score, and A is folded once onto the table of lags, against
-which every dSigma_k is a table too. Scattered locations take the same route with one dense block.
+which every dSigma_k is a table too. Scattered locations take the same route with one dense block,
+and so do the observed sites of a field with missing values (`numerics.some_places`).
 
 `Field` is abstract: `GaussianField` and `StudentTField` give h, w and the slope of h.
 """
@@ -43,9 +44,11 @@ from keepscore.numerics.covariance import StationaryCovariance
 from keepscore.numerics.dense import DenseBlocks
 from keepscore.numerics.kernels import require_kernel
 from keepscore.numerics.reflection import GridBlocks
+from keepscore.numerics.some_places import SomePlaces
 from keepscore.numerics.threads import one_blas_thread
 from keepscore.space import Space
 
+Blocks = GridBlocks | DenseBlocks | SomePlaces
 DEFAULT_SIDE = 25
 # Fixed at these unless the space says otherwise: unit variance, no nugget.
 DEFAULT_FIXED = {"sigma2": 1.0, "eps": 0.0}
@@ -76,7 +79,7 @@ class Field(ABC):
         self._fixed = self._check_parameters()
         self.extent = _pair_of_extents(extent)
         self.locations: Floats | None = None
-        self.blocks: GridBlocks | DenseBlocks
+        self.blocks: Blocks
         if locations is None:
             self.x_shape: tuple[int, ...] = _grid_shape(side, shape)
             # Of linspace(-extent, extent, n); an axis of one point has no spacing.
@@ -98,8 +101,11 @@ class Field(ABC):
         """The paper's parameter space."""
 
     @abstractmethod
-    def _radial(self, values: Mapping[str, float], q: Floats) -> tuple[Floats, Floats, Floats]:
-        """h(q), the weight -2 h'(q), and the slope of h in nu (zero where there is none)."""
+    def _radial(
+        self, values: Mapping[str, float], q: Floats, size: int
+    ) -> tuple[Floats, Floats, Floats]:
+        """h(q) of so many sites, the weight -2 h'(q), and the slope of h in nu (zero where there is
+        none)."""
 
     @abstractmethod
     def _amplitude(self, values: Mapping[str, Floats], rng: np.random.Generator) -> Floats:
@@ -178,6 +184,44 @@ class Field(ABC):
         rows, data = as_pairs(self, theta, x)
         return self._evaluate(rows, self._coordinates(data), np.arange(len(rows)), True)
 
+    # With sites that were not observed ---------------------------------------------------------
+
+    def log_prob_observed(self, theta: ArrayLike, x: ArrayLike) -> Floats:
+        """log p of the observed sites (x with NaN elsewhere), row by row: the density of the
+        sub-vector, whose law is of the same kind with the covariance of those sites."""
+        return self._observed(theta, x, with_score=False)[0]
+
+    def log_prob_and_score_observed(self, theta: ArrayLike, x: ArrayLike) -> tuple[Floats, Floats]:
+        """The same and its gradient; one factorisation per theta and pattern of NaN."""
+        return self._observed(theta, x, with_score=True)
+
+    def _observed(self, theta: ArrayLike, x: ArrayLike, with_score: bool) -> tuple[Floats, Floats]:
+        rows, data = as_pairs(self, theta, x, missing=True)
+        flat = np.asarray(data, dtype=np.float64).reshape(len(data), self.size)
+        value, score = np.zeros(len(rows)), np.zeros_like(rows)
+        for observed, members in patterns(~np.isnan(flat)):
+            if not observed.any():
+                self._values(rows[members])  # theta is checked all the same
+                continue
+            blocks, coordinates = self._sites(observed, flat[members])
+            value[members], score[members] = self._evaluate(
+                rows[members], coordinates, np.arange(len(members)), with_score, blocks
+            )
+        return value, score
+
+    def _sites(
+        self, observed: NDArray[np.bool_], flat: Floats
+    ) -> tuple[Blocks | None, list[Floats]]:
+        """The covariance of the observed sites, and x there."""
+        if observed.all():
+            return None, self._coordinates(flat.reshape(-1, *self.x_shape))
+        blocks: Blocks
+        if isinstance(self.blocks, GridBlocks):
+            blocks = SomePlaces(self.blocks, np.argwhere(observed.reshape(self.x_shape)))
+        else:
+            blocks = DenseBlocks(self.blocks.places[observed])
+        return blocks, [np.ascontiguousarray(flat[:, observed])[:, None, :]]
+
     def given(self, xs: ArrayLike, *, each: bool = False) -> Likelihood:
         """Likelihood of fields (n, *x_shape), one theta for all (with each=True, one per field), or
         of groups (g, n, *x_shape); all groups share one factorisation per theta."""
@@ -219,21 +263,29 @@ class Field(ABC):
                 for target, part in zip(coloured, covariance.colour(whitened), strict=True):
                     target[members] = part
                 if with_score:
-                    h, weight, slope = self._radial(one, _squared_norm(whitened))
+                    h, weight, slope = self._radial(one, _squared_norm(whitened), self.size)
                     value[members] = h[:, 0] - 0.5 * covariance.log_determinant
                     score[members] = self._gradient(covariance, whitened, weight, slope)
         return self.blocks.from_blocks([u[:, 0] for u in coloured]), value, score * steps
 
     def _evaluate(
-        self, theta: Floats, coordinates: list[Floats], group: Integers, with_score: bool
+        self,
+        theta: Floats,
+        coordinates: list[Floats],
+        group: Integers,
+        with_score: bool,
+        blocks: Blocks | None = None,
     ) -> tuple[Floats, Floats]:
-        """log-likelihood (n,) and score (n, d) of group[i] at theta[i]; groups are (g, n, m_b)."""
+        """log-likelihood (n,) and score (n, d) of group[i] at theta[i]; groups are (g, n, m_b), of
+        the whole field or of the sites that `blocks` is of."""
+        blocks = self.blocks if blocks is None else blocks
+        size = sum(blocks.sizes)
         values, steps = self._values(theta)
         value, score = np.empty(len(theta)), np.zeros_like(theta)
-        with one_blas_thread(max(self.blocks.sizes)):
-            for covariance, one, members in self._factorised(theta, values):
+        with one_blas_thread(max(blocks.sizes)):
+            for covariance, one, members in self._factorised(theta, values, blocks):
                 z = covariance.whiten([u[group[members]] for u in coordinates])
-                h, weight, slope = self._radial(one, _squared_norm(z))
+                h, weight, slope = self._radial(one, _squared_norm(z), size)
                 value[members] = (h - 0.5 * covariance.log_determinant).sum(axis=1)
                 if with_score:
                     score[members] = self._gradient(covariance, z, weight, slope)
@@ -245,7 +297,8 @@ class Field(ABC):
         surface = np.empty((len(coordinates[0]), len(theta)))
         with one_blas_thread(max(self.blocks.sizes)):
             for covariance, one, members in self._factorised(theta, values):
-                h, _, _ = self._radial(one, _squared_norm(covariance.whiten(coordinates)))
+                q = _squared_norm(covariance.whiten(coordinates))
+                h, _, _ = self._radial(one, q, self.size)
                 surface[:, members] = (h - 0.5 * covariance.log_determinant).sum(axis=1)[:, None]
         return surface
 
@@ -257,12 +310,12 @@ class Field(ABC):
         return np.stack([slopes[name] for name in self.space.names], axis=1)
 
     def _factorised(
-        self, theta: Floats, values: Mapping[str, Floats]
+        self, theta: Floats, values: Mapping[str, Floats], blocks: Blocks | None = None
     ) -> Iterator[tuple[StationaryCovariance, dict[str, float], Integers]]:
         """Each distinct theta once: factorised covariance, raw values, and its rows."""
         if len(theta) == 0:
             return
-        covariance = StationaryCovariance(self.kernel, self.blocks)
+        covariance = StationaryCovariance(self.kernel, self.blocks if blocks is None else blocks)
         _, first, inverse = np.unique(theta, axis=0, return_index=True, return_inverse=True)
         inverse = inverse.ravel()  # NumPy 2.0 gives it a second axis
         order = np.argsort(inverse, kind="stable")
@@ -320,6 +373,17 @@ class Field(ABC):
             if not _in_domain(name, np.array([value]))[0]:
                 raise DomainError(f"{_domain(name)}; got {name} = {value + _origin(name):g}.")
         return fixed
+
+
+def patterns(flags: NDArray[np.bool_]) -> Iterator[tuple[NDArray[np.bool_], Integers]]:
+    """Each distinct row of flags (n, m) once, with the numbers of the rows that are like it."""
+    if len(flags) == 0:
+        return
+    _, first, inverse = np.unique(
+        np.packbits(flags, axis=1), axis=0, return_index=True, return_inverse=True
+    )
+    for k, row in enumerate(first):
+        yield flags[row], np.flatnonzero(inverse.ravel() == k)
 
 
 def _squared_norm(z: list[Floats]) -> Floats:

@@ -22,7 +22,7 @@ from __future__ import annotations
 import sys
 import warnings
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -37,7 +37,14 @@ from keepscore.checks import (
     require_flag,
     require_name,
 )
-from keepscore.errors import DtypeError, KeepscoreWarning, MissingError, ShapeError, unknown_name
+from keepscore.errors import (
+    DtypeError,
+    KeepscoreWarning,
+    MissingError,
+    NonFiniteError,
+    ShapeError,
+    unknown_name,
+)
 from keepscore.likelihood import Likelihood, as_groups
 from keepscore.models.base import ScoreKind, Symmetry, as_pairs, given_by_rows
 from keepscore.models.identity import fingerprint
@@ -69,6 +76,9 @@ class FunctionModel:
     joint_function: SimulateWithScore | None
     symmetries: tuple[Symmetry, ...]
     structure: str | None
+    missing: bool = False
+    observed_function: OfPairs | None = None
+    observed_score_function: OfPairs | None = None
 
     @property
     def score_kind(self) -> ScoreKind | None:
@@ -82,6 +92,8 @@ class FunctionModel:
             "log_prob": self.log_prob_function,
             "score": self.score_function,
             "joint": self.joint_function,
+            "log_prob_observed": self.observed_function,
+            "score_observed": self.observed_score_function,
         }
         given = {key: f for key, f in functions.items() if f is not None}
         return {
@@ -89,6 +101,7 @@ class FunctionModel:
             "code": {key: fingerprint(_written(f)) for key, f in given.items()},
             "x_shape": list(self.x_shape),
             "x_dtype": self.x_dtype.str,
+            **({"missing": True} if self.missing else {}),
         }
 
     def simulate(self, theta: ArrayLike, rng: np.random.Generator) -> NDArray[Any]:
@@ -132,7 +145,8 @@ class FunctionModel:
             )
         if len(rows) == 0:
             return np.empty((0, self.space.d))
-        return self._floats(_call(self.score_function, rows, data), rows.shape, "score")
+        found = self._floats(_call(self.score_function, rows, data), rows.shape, "score")
+        return self._without_nan(found, "score") if self.missing else found
 
     def log_prob_and_score(self, theta: ArrayLike, x: ArrayLike) -> tuple[Floats, Floats]:
         return self.log_prob(theta, x), self.score(theta, x)
@@ -145,7 +159,7 @@ class FunctionModel:
     def given(self, xs: ArrayLike, *, each: bool = False) -> Likelihood:
         """Likelihood of (n, *x_shape), one theta for all (with each=True, one per observation), or
         of groups (g, n, *x_shape)."""
-        groups, single = as_groups(xs, self.x_shape, each)
+        groups, single = as_groups(xs, self.x_shape, each, self.missing)
         own = self._observed(groups)  # once, not at every call of log_prob
         return given_by_rows(self, own[0] if single else own)
 
@@ -157,8 +171,9 @@ class FunctionModel:
             return x
         with np.errstate(invalid="ignore"):
             cast = x.astype(wanted)
-        if not np.array_equal(cast, x):
-            bad = x[cast != x][0]
+        changed = (cast != x) & ~(np.isnan(cast) & np.isnan(x))
+        if changed.any():
+            bad = x[changed][0]
             raise DtypeError(
                 f"x of {self.name!r} is {self.x_dtype}; got {x.dtype} with {bad.item()!r}, which "
                 "is no such number. Give observations of that kind, or the model another x_dtype."
@@ -169,12 +184,48 @@ class FunctionModel:
         rows, data = as_pairs(self, theta, x)
         return rows, self._observed(data)
 
+    def _without_nan(self, score: Floats, source: str) -> Floats:
+        if np.isnan(score).any():
+            raise NonFiniteError(
+                f"{source} of {self.name!r} is NaN in {int(np.isnan(score).any(axis=1).sum())} "
+                "row(s) where x has NaN. JAX carries a NaN through jnp.where into the gradient: "
+                "replace it first, x = jnp.where(observed, x, 0.0), then leave out the terms."
+            )
+        return score
+
     def _shaped_x(self, x: ArrayLike, n: int, source: str) -> NDArray[Any]:
         # No check for NaN here: `ks.simulate` counts and reports invalid simulations itself.
         return as_declared(x, (n, *self.x_shape), self.x_dtype, f"{source} of {self.name!r}")
 
     def _floats(self, values: ArrayLike, shape: tuple[int, ...], source: str) -> Floats:
         return as_declared(values, shape, np.dtype(np.float64), f"{source} of {self.name!r}")
+
+
+@dataclass(frozen=True, eq=False)
+class ObservedFunctionModel(FunctionModel):
+    """The same with a likelihood of what was observed, x with NaN elsewhere."""
+
+    def log_prob_observed(self, theta: ArrayLike, x: ArrayLike) -> Floats:
+        rows, data = self._with_holes(theta, x)
+        assert self.observed_function is not None
+        if len(rows) == 0:
+            return np.empty(0)
+        found = _call(self.observed_function, rows, data)
+        return self._floats(found, (len(rows),), "log_prob_observed")
+
+    def log_prob_and_score_observed(self, theta: ArrayLike, x: ArrayLike) -> tuple[Floats, Floats]:
+        rows, data = self._with_holes(theta, x)
+        value = self.log_prob_observed(rows, data)
+        assert self.observed_score_function is not None
+        if len(rows) == 0:
+            return value, np.empty((0, self.space.d))
+        found = _call(self.observed_score_function, rows, data)
+        score = self._floats(found, rows.shape, "score_observed")
+        return value, self._without_nan(score, "score_observed")
+
+    def _with_holes(self, theta: ArrayLike, x: ArrayLike) -> tuple[Floats, Floats]:
+        rows, data = as_pairs(self, theta, x, missing=True)
+        return rows, np.asarray(data, dtype=np.float64)
 
 
 def from_functions(
@@ -189,6 +240,9 @@ def from_functions(
     x_dtype: DTypeLike = np.float64,
     declares: Sequence[Symmetry | str] = (),
     vectorized: bool = True,
+    missing: bool = False,
+    log_prob_observed: OfPairs | None = None,
+    score_observed: OfPairs | None = None,
 ) -> FunctionModel:
     """A model from plain functions of batches; the top of `models/from_functions.py` says which.
 
@@ -208,6 +262,12 @@ def from_functions(
         vectorized: False where the functions are of one data set: simulate(theta (d,), rng) -> x,
             log_prob(theta (d,), x) -> a number, score(theta (d,), x) -> (d,). JAX functions are
             then batched by `jax.vmap`, others row by row.
+        missing: True where NaN in x means "not observed": `simulate` may give it, and `log_prob`
+            (and `score`) understand it. For values that are missing because of what they are; for
+            holes that come by chance wrap the model of complete data by `ks.models.with_missing`.
+        log_prob_observed: log_prob_observed(theta, x) -> (n,), the likelihood of what was observed,
+            x with NaN elsewhere; `with_missing` uses it.
+        score_observed: Its score; without it, from JAX or from central differences, as above.
 
     Returns:
         The model.
@@ -215,6 +275,7 @@ def from_functions(
     Raises:
         ShapeError, DtypeError: x_shape or x_dtype is none; `declares` is no list.
         UnknownNameError: No such structure.
+        MissingError: `score_observed` without `log_prob_observed`.
 
     Example:
         >>> import keepscore as ks
@@ -234,6 +295,8 @@ def from_functions(
         "log_prob": log_prob,
         "score": score,
         "simulate_with_joint_score": simulate_with_joint_score,
+        "log_prob_observed": log_prob_observed,
+        "score_observed": score_observed,
     }
     for key, function in functions.items():
         if not callable(function) and (function is not None or key == "simulate"):
@@ -244,9 +307,14 @@ def from_functions(
             simulate_with_joint_score = EachSimulation(simulate_with_joint_score, pair=True)
         log_prob = None if log_prob is None else EachPair(log_prob)
         score = None if score is None else EachPair(score)
+        log_prob_observed = None if log_prob_observed is None else EachPair(log_prob_observed)
+        score_observed = None if score_observed is None else EachPair(score_observed)
+    if score_observed is not None and log_prob_observed is None:
+        raise MissingError("score_observed is the score of log_prob_observed: give that too.")
     if not isinstance(space, Space):
         raise DtypeError(f"space must be a keepscore.Space; got {type(space).__name__}.")
-    model = FunctionModel(
+    model_class = FunctionModel if log_prob_observed is None else ObservedFunctionModel
+    model = model_class(
         name=require_name(name, "The name of a model"),
         space=space,
         x_shape=_shape(x_shape),
@@ -257,15 +325,34 @@ def from_functions(
         joint_function=simulate_with_joint_score,
         symmetries=tuple(s for s in declares if isinstance(s, Symmetry)),
         structure=_structure(declares),
+        missing=_float_if_missing(missing, x_dtype),
+        observed_function=log_prob_observed,
+        observed_score_function=score_observed,
     )
-    if score is not None or log_prob is None:
-        return model
-    if is_traceable(log_prob, space.d, model.x_shape, model.x_dtype):
-        derived: OfPairs = AutodiffScore(log_prob)
-    else:
-        derived = DifferenceScore(log_prob, space)
-        _warn_of_differences(model)
-    return FunctionModel(**{**vars(model), "score_function": derived})
+    derived: dict[str, OfPairs] = {}
+    if score is None and log_prob is not None:
+        if is_traceable(log_prob, space.d, model.x_shape, model.x_dtype):
+            derived["score_function"] = AutodiffScore(log_prob)
+        else:
+            derived["score_function"] = DifferenceScore(log_prob, space)
+            _warn_of_differences(model)
+    if score_observed is None and log_prob_observed is not None:
+        traceable = is_traceable(log_prob_observed, space.d, model.x_shape, np.float64)
+        derived["observed_score_function"] = (
+            AutodiffScore(log_prob_observed)
+            if traceable
+            else DifferenceScore(log_prob_observed, space)
+        )
+    return replace(model, **derived) if derived else model  # type: ignore[arg-type]
+
+
+def _float_if_missing(missing: bool, x_dtype: DTypeLike) -> bool:
+    if require_flag(missing, "missing") and _real_dtype(x_dtype).kind != "f":
+        raise DtypeError(
+            f"missing=True needs x of floating numbers, which can be NaN; x_dtype is {x_dtype}. "
+            "np.float32 holds whole numbers up to 2^24 exactly."
+        )
+    return bool(missing)
 
 
 def _shape(x_shape: Sequence[int]) -> tuple[int, ...]:

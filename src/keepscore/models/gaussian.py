@@ -68,8 +68,10 @@ class GaussianField(Field):
     def structure(self) -> str | None:
         return "gaussian-field" if self.locations is None else None
 
-    def _radial(self, values: Mapping[str, float], q: Floats) -> tuple[Floats, Floats, Floats]:
-        return -0.5 * (self.size * np.log(2.0 * np.pi) + q), np.ones_like(q), np.zeros_like(q)
+    def _radial(
+        self, values: Mapping[str, float], q: Floats, size: int
+    ) -> tuple[Floats, Floats, Floats]:
+        return -0.5 * (size * np.log(2.0 * np.pi) + q), np.ones_like(q), np.zeros_like(q)
 
     def _amplitude(self, values: Mapping[str, Floats], rng: np.random.Generator) -> Floats:
         return np.ones_like(values["l_x"])

@@ -35,7 +35,7 @@ from scipy.special import expit, ndtri
 from keepscore.budget import Say, affordable, as_minutes, seconds_of, voice
 from keepscore.checks import Floats, require_count, require_parts
 from keepscore.errors import KeepscoreError, MissingError
-from keepscore.models.base import Model, Symmetry
+from keepscore.models.base import Model, Symmetry, declares_missing
 from keepscore.models.from_functions import (
     AutodiffScore,
     FunctionModel,
@@ -220,7 +220,7 @@ def _rows(model: Model, theta: Floats, seed: int) -> Finding:
         faults.append(f"simulate gave shape {x.shape}")
     if x.dtype != model.x_dtype:
         faults.append(f"simulate gave dtype {x.dtype}, x_dtype is {model.x_dtype}")
-    if not np.array_equal(x, again):
+    if not np.array_equal(x, again, equal_nan=declares_missing(model)):
         faults.append("the same seed gave other data")
     if not faults and _has_likelihood(model, theta, x):
         value, score = model.log_prob_and_score(theta, x)
@@ -468,6 +468,7 @@ def _structure(model: Model, theta: Floats, rng: np.random.Generator) -> Iterato
         detail = f"unknown structure; known: {', '.join(checks)}"
         yield Finding(law, np.inf, 1e-6, "BROKEN", detail)
         return
+    # What is said of complete data is checked on complete data, by the likelihood of this model.
     gap = checks[model.structure](model, theta, rng)
     yield Finding(law, gap, 1e-6, "holds" if gap <= 1e-6 else "BROKEN")
 
@@ -478,7 +479,7 @@ def _markov_gap(model: Model, theta: Floats, rng: np.random.Generator) -> float:
     length = model.x_shape[0]
     if length < 4:
         return 0.0
-    x = model.simulate(theta, rng)
+    x = _complete(model).simulate(theta, rng)
     start, detour = x[:, 0], x[:, length // 2]
     values = []
     for position in range(1, length - 1):
@@ -494,7 +495,7 @@ def _iid_gap(model: Model, theta: Floats, rng: np.random.Generator) -> float:
     and exchanging one row between two data sets of one theta leaves the sum of both."""
     if not model.x_shape or model.x_shape[0] < 2:
         return np.inf
-    x, y = model.simulate(theta, rng), model.simulate(theta, rng)
+    x, y = _complete(model).simulate(theta, rng), _complete(model).simulate(theta, rng)
     here, there = model.log_prob(theta, x), model.log_prob(theta, y)
     scale = 1 + np.abs(here) + np.abs(there)
     gaps = [model.log_prob(theta, x[:, rng.permutation(x.shape[1])]) - here]
@@ -509,7 +510,7 @@ def _iid_gap(model: Model, theta: Floats, rng: np.random.Generator) -> float:
 def _quadratic_gap(model: Model, theta: Floats, rng: np.random.Generator) -> float:
     """log p(x) - log p(0) is a quadratic form q, the same for x and its mirror images: q(2 x) is
     4 q(x), and q(x+y) + q(x-y) = 2 q(x) + 2 q(y)."""
-    x, y = model.simulate(theta, rng), model.simulate(theta, rng)
+    x, y = _complete(model).simulate(theta, rng), _complete(model).simulate(theta, rng)
     zero = model.log_prob(theta, np.zeros_like(x))
 
     def q(field: NDArray[Any]) -> Floats:
@@ -530,7 +531,7 @@ def _elliptical_gap(model: Model, theta: Floats, rng: np.random.Generator) -> fl
     worst = 0.0
     for point in theta:
         row = point[None]
-        reference, x, y = model.simulate(np.repeat(row, 3, axis=0), rng)
+        reference, x, y = _complete(model).simulate(np.repeat(row, 3, axis=0), rng)
 
         def log_prob(field: NDArray[Any], row: Floats = row) -> float:
             return float(model.log_prob(row, field[None])[0])
@@ -546,6 +547,11 @@ def _elliptical_gap(model: Model, theta: Floats, rng: np.random.Generator) -> fl
         mirrored = max(abs(log_prob(np.flip(x, a)) - log_prob(x)) for a in range(x.ndim))
         worst = max(worst, abs(left - right) / right, mirrored / (1 + abs(log_prob(x))))
     return worst
+
+
+def _complete(model: Model) -> Model:
+    """The model of complete data behind one with holes, or the model itself."""
+    return getattr(model, "base", model) if declares_missing(model) else model
 
 
 def _guarded(

@@ -71,8 +71,10 @@ class StudentTField(Field):
             fixed={"sigma2": 1.0, "eps": 0.0},
         )
 
-    def _radial(self, values: Mapping[str, float], q: Floats) -> tuple[Floats, Floats, Floats]:
-        v, S = values["nu"], self.size
+    def _radial(
+        self, values: Mapping[str, float], q: Floats, size: int
+    ) -> tuple[Floats, Floats, Floats]:
+        v, S = values["nu"], size
         nu = v + 2.0
         # log Gamma((nu+S)/2) - log Gamma(nu/2), without cancellation when nu is large.
         gammas = gammaln(0.5 * S) - betaln(0.5 * nu, 0.5 * S)

@@ -7,9 +7,12 @@ from keepscore.networks.base import (
     Weights,
     count_weights,
     has_density,
+    is_size_free,
     is_weight,
     log_ratio,
+    needs_whole_rows,
     split,
+    takes_missing,
 )
 from keepscore.networks.catalogue import (
     FAMILIES,
@@ -23,7 +26,9 @@ from keepscore.networks.catalogue import (
 )
 from keepscore.networks.graph import GraphNetwork, graph_network
 from keepscore.networks.image import ImageNetwork
+from keepscore.networks.local_field import LocalFieldNetwork
 from keepscore.networks.markov import MarkovNetwork
+from keepscore.networks.masking import Masked, holes_of
 from keepscore.networks.mlp import MLP
 from keepscore.networks.quadratic import QuadraticNetwork
 from keepscore.networks.sequence import SequenceNetwork
@@ -34,7 +39,9 @@ __all__ = [
     "MLP",
     "GraphNetwork",
     "ImageNetwork",
+    "LocalFieldNetwork",
     "MarkovNetwork",
+    "Masked",
     "Network",
     "QuadraticNetwork",
     "Scaled",
@@ -48,12 +55,16 @@ __all__ = [
     "describe",
     "graph_network",
     "has_density",
+    "holes_of",
     "is_continuous",
+    "is_size_free",
     "is_weight",
     "log_ratio",
     "names",
+    "needs_whole_rows",
     "rebuild",
     "resolve",
     "split",
     "standardise",
+    "takes_missing",
 ]

@@ -26,6 +26,10 @@ independent observations then add up, and a group costs one head, whatever its s
     "whole"        all entries alike; for everything else
     "about zero"   all entries alike, the mean left where it is
     "none"         x as it comes
+
+By `size_free = True`, that the same weights serve x of other shapes than it was built for, of as
+many axes. By `takes_missing = True`, that x may hold NaN, "not observed" (see `masking`); other
+networks are refused for such data.
 """
 
 from __future__ import annotations
@@ -88,6 +92,21 @@ def has_table(network: Network) -> bool:
 def has_density(network: Network) -> bool:
     """Whether the network is a density in x."""
     return hasattr(_inner(network), "log_density")
+
+
+def takes_missing(network: Network) -> bool:
+    """Whether the network is for x with NaN, "not observed"."""
+    return bool(getattr(_inner(network), "takes_missing", False))
+
+
+def needs_whole_rows(network: Network) -> bool:
+    """Whether rows of x must be observed as a whole or not at all."""
+    return bool(getattr(_inner(network), "whole_rows", False))
+
+
+def is_size_free(network: Network) -> bool:
+    """Whether the same weights serve x of other shapes."""
+    return bool(getattr(_inner(network), "size_free", False))
 
 
 def _inner(network: Network) -> Network:

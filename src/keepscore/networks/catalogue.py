@@ -12,6 +12,10 @@ A name is a size ("30k"), a family and a size ("mlp-30k"), or "auto".
     nothing, x of few numbers  mlp                          residual-25k
     nothing, x of many         mlp                          mlp-30k
 
+Data with holes (NaN is "not observed"; `masking.py`) need networks that see them: "auto" takes
+mixture-set-10k or set-25k for "iid", sequence-30k for "markov" of 13 times or more, image-30k for
+fields of at least 22 x 22, and otherwise residual-25k or mlp-30k, each with the mask beside x.
+
 Rows of few numbers: at most 16, and continuous (a mixture of densities has no place on a lattice).
 
 A description is JSON: family, layer widths, x_shape, d and whether inputs are scaled. It holds no
@@ -46,7 +50,9 @@ from keepscore.errors import (
 from keepscore.networks import (
     graph,
     image,
+    local_field,
     markov,
+    masking,
     mixture,
     mlp,
     quadratic,
@@ -64,6 +70,7 @@ from keepscore.networks.base import (
     has_table,
     is_weight,
     split,
+    takes_missing,
 )
 from keepscore.networks.safetensors_io import hollow
 
@@ -74,21 +81,34 @@ class Family:
 
     build: Callable[..., Any]
     sizes: Mapping[str, Mapping[str, Any]]
+    # The same for data with holes, if it can be.
+    masked: Callable[..., Any] | None = None
 
 
 FAMILIES: dict[str, Family] = {
-    "sequence": Family(sequence.SequenceNetwork, sequence.SIZES),
-    "image": Family(image.ImageNetwork, image.SIZES),
-    "mlp": Family(mlp.MLP, mlp.SIZES),
-    "markov": Family(markov.MarkovNetwork, markov.SIZES),
+    "sequence": Family(
+        sequence.SequenceNetwork,
+        sequence.SIZES,
+        masking.masked(sequence.SequenceNetwork, merged=True),
+    ),
+    "image": Family(image.ImageNetwork, image.SIZES, masking.masked(image.ImageNetwork)),
+    "local": Family(
+        local_field.LocalFieldNetwork, local_field.SIZES, local_field.MaskedLocalFieldNetwork
+    ),
+    "mlp": Family(mlp.MLP, mlp.SIZES, masking.masked(mlp.MLP)),
+    "markov": Family(markov.MarkovNetwork, markov.SIZES, masking.masked(markov.MarkovNetwork)),
     "quadratic": Family(quadratic.QuadraticNetwork, quadratic.SIZES),
     "spectral": Family(spectral.SpectralNetwork, spectral.SIZES),
     "tailed": Family(spectral.TailedSpectralNetwork, spectral.SIZES),
     "graph": Family(graph.GraphNetwork, graph.SIZES),
-    "residual": Family(residual.ResidualNetwork, residual.SIZES),
-    "set": Family(residual.ResidualSetNetwork, residual.SIZES),
+    "residual": Family(
+        residual.ResidualNetwork, residual.SIZES, masking.masked(residual.ResidualNetwork)
+    ),
+    "set": Family(residual.ResidualSetNetwork, residual.SIZES, masking.MaskedSetNetwork),
     "mixture": Family(mixture.MixtureNetwork, mixture.SIZES),
-    "mixture-set": Family(mixture.MixtureSetNetwork, mixture.SIZES),
+    "mixture-set": Family(
+        mixture.MixtureSetNetwork, mixture.SIZES, masking.MaskedMixtureSetNetwork
+    ),
 }
 # By what the data declare: the family of a size alone, and what "auto" stands for.
 FAMILY_OF_STRUCTURE = {"markov": "sequence", "gaussian-field": "image", "stationary-field": "image"}
@@ -103,6 +123,9 @@ AUTO_ROWS = "mixture-set-10k"  # structure "iid", rows of few continuous numbers
 FEW_IN_ROW = 16
 AUTO_FEW = "residual-25k"
 AUTO_MANY = "mlp-30k"
+# For data with holes: the networks of the paper, and the smallest x they can be of.
+AUTO_SEQUENCE, SEQUENCE_TIMES = "sequence-30k", 13
+AUTO_IMAGE, IMAGE_SIDE = "image-30k", 22
 FEW = 256  # numbers in x: theta may enter before x is embedded
 # Of descriptions that can be read back. Sizes are not bounded by these but by the file of weights.
 MOST_AXES = 60  # NumPy has 64, and groups of observations need some
@@ -125,18 +148,23 @@ def resolve(
     key: jax.Array,
     contacts: np.ndarray | None = None,
     continuous: bool = True,
+    holes: str = masking.NONE,
 ) -> Network:
     """A network for such data, from a name, a module, or a function of a key that makes one.
 
     contacts: weights (K, K) of the graph that a chain x (T, K) lives on, if it does. continuous:
-    whether x is, entry by entry (`is_continuous`).
+    whether x is, entry by entry (`is_continuous`). holes: whether, and how, x is missing
+    (`masking.holes_of`).
     """
+    whole = holes == masking.NONE
     if isinstance(network, str):
-        family, size = _parse(network, x_shape, structure, contacts is not None, continuous)
+        on_graph = contacts is not None
+        family, size = _parse(network, x_shape, structure, on_graph, continuous, holes)
         if family == "graph" and contacts is not None:
             return graph.GraphNetworkMaker(np.asarray(contacts), size, tuple(x_shape), d)(key)
         rng = np.random.default_rng(np.asarray(jax.random.key_data(key)).ravel())
-        built = FAMILIES[family].build(tuple(x_shape), d, rng, **FAMILIES[family].sizes[size])
+        build = FAMILIES[family].build if whole else _masked(family)
+        built = build(tuple(x_shape), d, rng, **FAMILIES[family].sizes[size])
     elif isinstance(network, Network) and not isinstance(network, type):
         built = network
     elif callable(network):
@@ -152,7 +180,26 @@ def resolve(
             "network must be 'auto', a size such as '30k', an Equinox module with features(x) and "
             f"head(features, theta), or a function of a key that makes one; got {network!r}."
         )
-    return require_network(built, x_shape, d)
+    made = require_network(built, x_shape, d)
+    if not whole and not takes_missing(made):
+        raise MissingError(
+            f"These data have missing values (NaN), and {type(made).__name__} does not say that it "
+            "takes them. Give it takes_missing = True if it does, wrap it as "
+            "ks.networks.Masked(network) (x then has a last axis of two: value, observed), or use "
+            "network='auto'."
+        )
+    return made
+
+
+def _masked(family: str) -> Callable[..., Any]:
+    build = FAMILIES[family].masked
+    if build is None:
+        able = ", ".join(name for name, one in FAMILIES.items() if one.masked is not None)
+        raise MissingError(
+            f"The {family} network needs complete x, and these data have missing values (NaN). "
+            f"Networks that take them: {able}; or network='auto'."
+        )
+    return build
 
 
 def require_network(network: object, x_shape: Sequence[int], d: int) -> Network:
@@ -177,7 +224,7 @@ def require_network(network: object, x_shape: Sequence[int], d: int) -> Network:
             f"head(features, theta) must give (b,), one logit a row; "
             f"for b = {b} it gave {logits.shape}."
         )
-    if type(network) not in {family.build for family in FAMILIES.values()}:
+    if _family_of(network) is None:
         _require_declarations(network, features.shape[1], d)
     return network
 
@@ -223,10 +270,10 @@ def standardise(network: Network, x: np.ndarray, low: np.ndarray, high: np.ndarr
         raise unknown_name("x_scale of a network", kind, X_SCALES)
     over = {"entries": (0,), "states": (0, 1)}.get(kind, tuple(range(x.ndim)))
     values = np.asarray(x, dtype=np.float64)
-    mean = values.mean(axis=over)
+    mean = _mean(values, over)
     if kind in ("about zero", "none"):
         mean = np.zeros_like(mean)
-    sd = np.sqrt(np.mean((values - mean) ** 2, axis=over))
+    sd = np.sqrt(_mean((values - mean) ** 2, over))
     if kind == "none":
         sd = np.ones_like(sd)
     return Scaled(
@@ -239,6 +286,26 @@ def standardise(network: Network, x: np.ndarray, low: np.ndarray, high: np.ndarr
     )
 
 
+def _mean(values: np.ndarray, over: tuple[int, ...]) -> np.ndarray:
+    """The mean of what is there; 0 of an entry that never is."""
+    nan = np.isnan(values)
+    if not nan.any():
+        return np.asarray(values.mean(axis=over))
+    count = np.maximum((~nan).sum(axis=over), 1)
+    return np.asarray(np.where(nan, 0.0, values).sum(axis=over) / count)
+
+
+def _family_of(network: object) -> tuple[str, bool] | None:
+    """The family of a network of ours, and whether it is the one for data with holes."""
+    inner = network.network if isinstance(network, masking.Masked) else network
+    for name, family in FAMILIES.items():
+        if type(inner) is family.build:
+            return name, inner is not network
+        if type(network) is family.masked:
+            return name, True
+    return None
+
+
 def describe(network: Network, x_shape: Sequence[int], d: int) -> dict[str, Any]:
     """Plain data about a network; `rebuild` makes the same one, with other weights.
 
@@ -249,15 +316,18 @@ def describe(network: Network, x_shape: Sequence[int], d: int) -> dict[str, Any]
     if isinstance(network, Scaled):
         # The axes of x that have a scale each.
         base["scaled"] = [int(side) for side in np.shape(network.x_mean)]
-    for name, family in FAMILIES.items():
-        if type(inner) is family.build:
-            widths = inner.settings()
-            if not _are_widths(widths):
-                raise DomainError(
-                    f"A {name} network has at most {MOST_LAYERS} layers of each kind; these are "
-                    "more, and could not be saved. Use fewer, or a class of your own."
-                )
-            return {**base, "family": name, "widths": widths}
+    found = _family_of(inner)
+    if found is not None:
+        name, with_holes = found
+        widths = inner.settings()
+        if not _are_widths(widths):
+            raise DomainError(
+                f"A {name} network has at most {MOST_LAYERS} layers of each kind; these are "
+                "more, and could not be saved. Use fewer, or a class of your own."
+            )
+        # Only where it says something: older files have no such entry.
+        holes = {"missing": True} if with_holes else {}
+        return {**base, "family": name, "widths": widths, **holes}
     kind = type(inner)
     return {**base, "family": "user", "class": f"{kind.__module__}.{kind.__qualname__}"}
 
@@ -330,7 +400,10 @@ def _skeleton(
         )
     if not isinstance(widths, dict) or not _are_widths(widths, weights):
         raise FormatError("The description of the network has no valid layer widths.")
-    build = FAMILIES[family].build
+    holes = description.get("missing", False)
+    build = FAMILIES[family].masked if holes is True else FAMILIES[family].build
+    if type(holes) is not bool or build is None:
+        raise FormatError(f"There is no {family} network for data with holes: {holes!r:.60}.")
     try:
         shapes = eqx.filter_eval_shape(lambda: build(tuple(shape), d, None, **widths))
         for name in getattr(build, "constants", ()):  # NumPy arrays: read, not trained
@@ -363,10 +436,17 @@ def _are_widths(widths: Mapping[str, Any], weights: int | None = None) -> bool:
 
 
 def _parse(
-    name: str, x_shape: Sequence[int], structure: str | None, on_graph: bool, continuous: bool
+    name: str,
+    x_shape: Sequence[int],
+    structure: str | None,
+    on_graph: bool,
+    continuous: bool,
+    holes: str = masking.NONE,
 ) -> tuple[str, str]:
     name = name.lower()
-    if name == "auto" and structure == "markov" and on_graph:
+    if name == "auto" and holes != masking.NONE:
+        name = _auto_with_holes(x_shape, structure, continuous, holes)
+    elif name == "auto" and structure == "markov" and on_graph:
         name = AUTO_ON_GRAPH
     elif name == "auto" and _has_few_in_row(x_shape, structure) and continuous:
         name = AUTO_ROWS
@@ -383,6 +463,21 @@ def _parse(
     return family, size
 
 
+def _auto_with_holes(
+    x_shape: Sequence[int], structure: str | None, continuous: bool, holes: str
+) -> str:
+    """What "auto" stands for where values are missing."""
+    if structure == "iid" and len(x_shape) > 1:
+        few = _has_few_in_row(x_shape, structure) and continuous
+        return AUTO_ROWS if few and holes == masking.ROWS else AUTO["iid"]
+    if structure == "markov" and len(x_shape) == 2 and x_shape[0] >= SEQUENCE_TIMES:
+        return AUTO_SEQUENCE
+    field = structure in ("gaussian-field", "stationary-field")
+    if field and min(x_shape) >= IMAGE_SIDE:
+        return AUTO_IMAGE
+    return AUTO_FEW if 2 * math.prod(x_shape) <= FEW else AUTO_MANY
+
+
 def _has_few_in_row(x_shape: Sequence[int], structure: str | None) -> bool:
     rows = structure == "iid" and len(x_shape) > 1
     return rows and math.prod(x_shape[1:]) <= FEW_IN_ROW
@@ -393,8 +488,8 @@ def is_continuous(x: np.ndarray) -> bool:
     if x.dtype.kind != "f" or x.ndim == 0 or x.size == 0:
         return False
     entries = x.reshape(-1, x.shape[-1])
-    different = [len(np.unique(column)) for column in entries.T]
-    return min(different) >= 0.99 * len(entries)
+    seen = [column[~np.isnan(column)] for column in entries.T]
+    return all(len(np.unique(column)) >= 0.99 * len(column) for column in seen)
 
 
 def _traced(function: Callable[..., Any], what: str, *arguments: Any) -> Any:

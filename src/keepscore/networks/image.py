@@ -9,6 +9,7 @@ layer sees what is dropped, so the field is cut beforehand to the part that matt
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any, ClassVar
 
@@ -46,7 +47,7 @@ def places_seen(left: int, layers: int) -> int:
 
 
 class ImageNetwork(eqx.Module):
-    """h(x, theta) for x of shape (H, W)."""
+    """h(x, theta) for x of shape (H, W), or (H, W, channels)."""
 
     convolutions: tuple[ConvPool, ...]
     joint: Head
@@ -62,10 +63,10 @@ class ImageNetwork(eqx.Module):
         channels: Sequence[int],
         hidden: Sequence[int],
     ) -> None:
-        if len(x_shape) != 2:
+        if len(x_shape) not in (2, 3):
             raise ShapeError(f"An image network needs x of shape (H, W); got {tuple(x_shape)}.")
         layers = len(channels)
-        left = [places_left(side, layers) for side in x_shape]
+        left = [places_left(side, layers) for side in x_shape[:2]]
         if min(left) < 1:
             raise ShapeError(
                 f"{layers} layers of convolution and pooling need a field of at least "
@@ -73,18 +74,19 @@ class ImageNetwork(eqx.Module):
                 f"{x_shape[0]} x {x_shape[1]}. Use network='mlp-30k', or your own module."
             )
         self.seen = (places_seen(left[0], layers), places_seen(left[1], layers))
-        widths = [1, *channels]
+        widths = [math.prod(x_shape[2:]), *channels]
         self.convolutions = tuple(ConvPool(widths[i], widths[i + 1], rng) for i in range(layers))
         self.joint = Head(left[0] * left[1] * widths[-1], d, hidden, rng)
 
-    def features(self, x: Float[Array, "b H W"]) -> Float[Array, "b f"]:
+    def features(self, x: Float[Array, "b H W *c"]) -> Float[Array, "b f"]:
         if as_matrix_product() and len(x) > LARGEST_BATCH and len(x) % IN_CACHE == 0:
             parts = jax.lax.map(self._embed, x.reshape(-1, IN_CACHE, *x.shape[1:]))
             return parts.reshape(len(x), -1)
         return self._embed(x)
 
-    def _embed(self, x: Float[Array, "b H W"]) -> Float[Array, "b f"]:
-        z = jnp.swapaxes(x[:, : self.seen[0], : self.seen[1], None], 0, 1)
+    def _embed(self, x: Float[Array, "b H W *c"]) -> Float[Array, "b f"]:
+        z = x.reshape(*x.shape[:3], -1)
+        z = jnp.swapaxes(z[:, : self.seen[0], : self.seen[1]], 0, 1)
         for convolution in self.convolutions:
             z = convolution(z)
         return self.joint.of_features(jnp.swapaxes(z, 0, 1).reshape(x.shape[0], -1))

@@ -93,6 +93,13 @@ class MixtureNetwork(eqx.Module):
         self, features: Float[Array, "b f"], theta: Float[Array, "b d"]
     ) -> Float[Array, " b"]:
         """sum_i log q(x_i | theta), up to a constant."""
+        rows = features[:, :-1].reshape(len(features), -1, self.centre.shape[1])
+        return self.log_rows(rows, theta).sum(axis=1)
+
+    def log_rows(
+        self, rows: Float[Array, "b n p"], theta: Float[Array, "b d"]
+    ) -> Float[Array, "b n"]:
+        """log q(x_i | theta) of each row, up to a constant."""
         k, p = self.centre.shape
         out = self.of_theta(theta) + theta @ self.slope
         log_weight = jax.nn.log_softmax(out[:, :k])
@@ -100,13 +107,13 @@ class MixtureNetwork(eqx.Module):
         square = out[:, k + k * p :].reshape(-1, k, p, p)
         log_diagonal = LARGEST * jnp.tanh(jnp.diagonal(square, axis1=2, axis2=3) / LARGEST)
         factor = square * np.tri(p, k=-1, dtype=np.float32)
-        z = features[:, :-1].reshape(len(features), -1, 1, p) - mean[:, None]
+        z = rows[:, :, None] - mean[:, None]
         e = jnp.exp(log_diagonal)[:, None] * z
         if p > 1:
             e = e + (factor[:, None] * z[..., None, :]).sum(axis=-1)
         log_parts = log_weight + log_diagonal.sum(axis=2)
         parts = log_parts[:, None] - 0.5 * (e**2).sum(axis=-1)
-        return jax.nn.logsumexp(parts, axis=2).sum(axis=1)
+        return jax.nn.logsumexp(parts, axis=2)
 
     def settings(self) -> dict[str, int | list[int]]:
         """With x_shape and d, all that is needed to build the same network."""

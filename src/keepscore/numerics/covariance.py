@@ -22,6 +22,7 @@ from keepscore.numerics import linalg
 from keepscore.numerics.dense import DenseBlocks
 from keepscore.numerics.kernels import correlation_and_slopes
 from keepscore.numerics.reflection import GridBlocks
+from keepscore.numerics.some_places import SomePlaces
 
 Array = np.ndarray
 Rows = Float[Array, "g n _"]
@@ -30,7 +31,7 @@ Rows = Float[Array, "g n _"]
 class StationaryCovariance:
     """Room for one factorised covariance, in the block form of a grid or dense."""
 
-    def __init__(self, kernel: str, blocks: GridBlocks | DenseBlocks) -> None:
+    def __init__(self, kernel: str, blocks: GridBlocks | DenseBlocks | SomePlaces) -> None:
         self.kernel = kernel
         self.blocks = blocks
         self.log_determinant = np.nan

@@ -21,9 +21,10 @@ import numpy as np
 from jax import Array
 from numpy.typing import NDArray
 
-from keepscore.checks import require_finite
+from keepscore.checks import require_finite, require_values
 from keepscore.data.dataset import Dataset, fingerprint_of
 from keepscore.errors import DomainError, MissingError, ShapeError
+from keepscore.models.base import declares_missing
 from keepscore.training.compiled_epoch import BatchRows, Tables
 
 BLOCK = 1024  # steps whose Y = 0 draws share one generator; also the most per call
@@ -50,7 +51,7 @@ class Rows:
         chosen = rows if self.index is None else self.index[rows]
         _, x, score = self.data.rows(chosen)
         x = _compact(np.asarray(x))
-        require_finite(x, "x of the training data")
+        require_values(x, "x of the training data", declares_missing(self.data))
         if not self.scores:
             return x, None
         score = np.asarray(score)

@@ -43,6 +43,7 @@ from keepscore.losses import (
     search_epsilon,
 )
 from keepscore.losses.score import TOLERANCE
+from keepscore.models.base import declares_missing
 from keepscore.networks import Network, Tree, Weights
 from keepscore.networks.safetensors_io import digest_of, to_tensors
 from keepscore.space import Space
@@ -382,6 +383,8 @@ def require_same_kind(other: Dataset, data: Dataset, what: str) -> None:
     """Data beside the training data must be of the same shape and space."""
     if other.x.shape[1:] != data.x.shape[1:] or other.space != data.space:
         raise ShapeError(f"{what} and training data must have the same x_shape and space.")
+    if declares_missing(other) and not declares_missing(data):
+        raise MismatchError(f"{what} data may have missing values, training data have none.")
 
 
 def _networks(
@@ -391,10 +394,14 @@ def _networks(
     x_shape, d = data.x.shape[1:], data.space.d
     contacts = getattr(data, "contacts", None)
 
-    continuous = networks.is_continuous(x_sample(rows))
+    sample = x_sample(rows)
+    continuous = networks.is_continuous(sample)
+    holes = networks.holes_of(sample, declares_missing(data))
 
     def make(key: jax.Array) -> Network:
-        return networks.resolve(network, x_shape, d, data.structure, key, contacts, continuous)
+        return networks.resolve(
+            network, x_shape, d, data.structure, key, contacts, continuous, holes
+        )
 
     seeds = np.random.SeedSequence(config.seed).generate_state(config.members)
     keys = [jax.random.key(int(seed)) for seed in seeds]
@@ -407,7 +414,7 @@ def _networks(
     built = many[0]
     if config.scale_inputs:
         box = _theta_range(data.space)
-        many = [networks.standardise(one, x_sample(rows), *box) for one in many]
+        many = [networks.standardise(one, sample, *box) for one in many]
         built = many[0]
     weights, rest = networks.split(built)
     if config.members > 1:
