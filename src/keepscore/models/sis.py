@@ -654,7 +654,7 @@ def _space(
         ]
         named = zip(ERRORS, errors, strict=True)
         known = {name: value for name, value in named if value not in (None, 1.0)}
-        return Space(parameters, {"eta": self_infection, **known})  # type: ignore[dict-item]
+        return Space(parameters, {"eta": self_infection, **known})
     result = Space.from_dict(space) if isinstance(space, Mapping) else space
     if not isinstance(result, Space):
         raise DtypeError(f"space must be a keepscore.Space; got {type(result).__name__}.")
