@@ -82,12 +82,17 @@ def affordable(
     longer = f" (the fewest that make sense: about {in_words(least * seconds_each)})"
     over = "" if fit >= least else longer
     warnings.warn(
-        f"{name}: {count:,} {what} instead of {asked:,} fit into {in_words(60 * minutes)}{over}. "
+        f"{name}: {shortened(count, asked, what)} fit into {in_words(60 * minutes)}{over}. "
         "Results are noisier; give more minutes for all of them.",
         KeepscoreWarning,
         stacklevel=3,
     )
     return count
+
+
+def shortened(count: int, asked: int, what: str) -> str:
+    """What was cut, for a result to say; nothing where nothing was."""
+    return "" if count >= asked else f"{count:,} {what} instead of {asked:,}"
 
 
 def in_words(seconds: float) -> str:
