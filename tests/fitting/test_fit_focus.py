@@ -143,9 +143,7 @@ def test_how_many_simulations_fit():
 
 def test_a_narrowed_model_is_the_model_in_a_smaller_box(xs):
     model = normal()
-    space = ks.Space(
-        [ks.Parameter("mean", 0, 1, "identity"), ks.Parameter("sd", -0.2, 0.2, "log")]
-    )
+    space = ks.Space([ks.Parameter("mean", 0, 1, "identity"), ks.Parameter("sd", -0.2, 0.2, "log")])
     small = Narrowed(model, space)
     theta = space.uniform(4, np.random.default_rng(0))
     x = simulate(theta, np.random.default_rng(1))
