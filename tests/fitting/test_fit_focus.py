@@ -29,6 +29,7 @@ def once():
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(attempts, "MOST_ROWS", 1_000)
         patch.setattr(DRIVER, "simulations_within", lambda *given: 900)
+        patch.setattr(DRIVER, "report", lambda *given, **named: None)  # see the slow test
         yield
 
 
@@ -99,7 +100,6 @@ def test_the_same_call_computes_nothing_again(result, folder, xs, monkeypatch):
     told = []
     monkeypatch.setattr(DRIVER, "calibrate", None)
     monkeypatch.setattr(DRIVER, "simulations_within", None)
-    monkeypatch.setattr(DRIVER, "report", lambda *given, **named: None)
     again = ks.fit(normal(), MINUTES, folder, **HARD, xs=xs, progress=told.append)
     assert again.focus == made.focus
     assert again.verdict == made.verdict
@@ -107,7 +107,6 @@ def test_the_same_call_computes_nothing_again(result, folder, xs, monkeypatch):
 
 def test_without_help_the_one_before_is_kept(folder, xs, result, monkeypatch):
     monkeypatch.setattr(focusing.Focus, "helped", False)
-    monkeypatch.setattr(DRIVER, "report", lambda *given, **named: None)
     made = ks.fit(normal(), MINUTES, folder, **HARD, xs=xs)
     assert not made.surrogate.focused
     assert made.surrogate.calibration["group_size"] == 5
@@ -116,11 +115,18 @@ def test_without_help_the_one_before_is_kept(folder, xs, result, monkeypatch):
 
 def test_where_no_time_is_left_it_is_said(folder, xs, result, monkeypatch):
     monkeypatch.setattr(DRIVER, "simulations_within", lambda *given: None)
-    monkeypatch.setattr(DRIVER, "report", lambda *given, **named: None)
     told = []
     made = ks.fit(normal(), MINUTES, folder, **HARD, xs=xs[:3], progress=told.append)
     assert made.focus is None
     assert any("no time is left to focus" in line for line in told)
+
+
+@pytest.mark.slow
+def test_a_focused_surrogate_has_a_report_of_its_box(result, xs, tmp_path):
+    made, _ = result
+    inside = Narrowed(normal(), made.surrogate.space)
+    page = ks.report(made.surrogate, inside, tmp_path / "page.html", xs, size="quick")
+    assert "Does the model fit the observed data?" in page.path.read_text()
 
 
 def test_groups_are_refused_before_any_work(tmp_path, xs):
@@ -131,8 +137,9 @@ def test_groups_are_refused_before_any_work(tmp_path, xs):
     assert not (tmp_path / "a").exists()
 
 
-def test_how_many_simulations_fit():
+def test_how_many_simulations_fit(monkeypatch):
     """n c + 3 (U b + k) within the time, at most twice those of the best round."""
+    monkeypatch.setattr(attempts, "MOST_ROWS", 1_000_000)
     config, rates = TrainConfig(), Rates(0.01, 1e-4, 1.0)
     n = focusing.simulations_within(60.0, rates, 2, config, 100_000)
     spent = 0.01 * n + 3 * (attempts.updates(n, 2, config) * 1e-4 + 1.0)
@@ -152,7 +159,8 @@ def test_a_narrowed_model_is_the_model_in_a_smaller_box(xs):
     assert ks.check_model(small, draws=100, show=False).passed
     far = 5 + xs
     assert ks.mle(model.given(far)).estimate[0] > 1.5
-    with pytest.warns(ks.KeepscoreWarning, match="boundary"):
-        assert ks.mle(small.given(far)).estimate[0] == pytest.approx(1.0)
+    found = ks.mle(small.given(far))
+    assert found.estimate[0] == pytest.approx(1.0)
+    assert found.on_boundary[0]
     with pytest.raises(MismatchError, match="must be the same"):
         Narrowed(model, ks.Space([ks.Parameter("mean", 0, 1)]))
