@@ -31,11 +31,12 @@ PARTS = {
     "peers": ("peers.training",),
     "peers-inference": ("peers.inference",),
     "coverage": ("interval_coverage",),
+    "data-check": ("data_check",),
     "ablation": ("ablation",),
     "refinement": ("refinement",),
     "sbibm": ("sbibm.sweep",),
 }
-BY_NAME_ONLY = ("ablation", "refinement", "sbibm")  # hours: not among "all parts"
+BY_NAME_ONLY = ("ablation", "refinement", "sbibm", "data-check")  # hours: not among "all parts"
 
 
 def run_part(part: str, quick: bool, folder: Path) -> None:

@@ -79,10 +79,10 @@ def affordable(
     if fit >= asked:
         return asked
     count = max(least, fit)
-    longer = f" (the fewest that make sense: about {_words(least * seconds_each)})"
+    longer = f" (the fewest that make sense: about {in_words(least * seconds_each)})"
     over = "" if fit >= least else longer
     warnings.warn(
-        f"{name}: {count:,} {what} instead of {asked:,} fit into {_words(60 * minutes)}{over}. "
+        f"{name}: {shortened(count, asked, what)} fit into {in_words(60 * minutes)}{over}. "
         "Results are noisier; give more minutes for all of them.",
         KeepscoreWarning,
         stacklevel=3,
@@ -90,5 +90,11 @@ def affordable(
     return count
 
 
-def _words(seconds: float) -> str:
+def shortened(count: int, asked: int, what: str) -> str:
+    """What was cut, for a result to say; nothing where nothing was."""
+    return "" if count >= asked else f"{count:,} {what} instead of {asked:,}"
+
+
+def in_words(seconds: float) -> str:
+    """A time as people say it."""
     return f"{seconds:.0f} s" if seconds < 120 else f"{seconds / 60:.0f} min"

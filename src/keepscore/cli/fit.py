@@ -40,7 +40,12 @@ def fit(
     group_size: Annotated[int, typer.Option(help="Observations in a group.", min=1)] = 10,
     observations: Annotated[
         Path | None,
-        typer.Option(help=".npy or .csv of your data: the report then has their estimates."),
+        typer.Option(
+            "--data",
+            "--observations",
+            help=".npy or .csv of your data: the report then has their estimates, and where the "
+            "target is not met over the whole box, the fit goes on where their likelihood is.",
+        ),
     ] = None,
     network: Annotated[str, typer.Option(help="Network, as for train.")] = "auto",
     seed: Seed = 0,
@@ -57,7 +62,7 @@ def fit(
 
       keepscore fit sis --minutes 10 --out runs/sis
 
-      keepscore fit my_model.py:model --minutes 10 --out runs/mine --observations data.csv
+      keepscore fit my_model.py:model --minutes 10 --out runs/mine --data data.csv
     """
     from keepscore.fitting import fit as run
 

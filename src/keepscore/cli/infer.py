@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import numpy as np
 import typer
 
+from keepscore.cli.data_answer import DataAnswer
 from keepscore.cli.settings import (
     Json,
     ModelSettings,
@@ -70,6 +71,15 @@ def infer(
     model: TrainedModel = None,
     settings: ModelSettings = None,
     jobs: Annotated[int, typer.Option(help="Processes for the exact evaluations.")] = 1,
+    check_data: Annotated[
+        bool | None,
+        typer.Option(
+            "--check-data/--no-check-data",
+            help="Ask first whether the model fits these data, and whether they are like the "
+            "training data. By default where its simulations take seconds; the output says so "
+            "where it was left out.",
+        ),
+    ] = None,
     json: Json = False,
 ) -> None:
     """Estimate the parameters behind one group of iid observations.
@@ -79,6 +89,9 @@ def infer(
     always prints the chi-square p-value, and the calibrated one beside it where there is one.
 
     With --exact the answers are those of the exact likelihood, within the error that is printed.
+
+    Data that the model could not have made, or unlike what the surrogate was trained on (another
+    unit, another scale), are named as such before any answer.
 
     Examples:
 
@@ -101,6 +114,8 @@ def infer(
     if exact is None:
         _require_possible(surrogate, xs, model, settings)
     folder = None if out is None else make_folder(out)
+    fits = DataAnswer.of(surrogate, xs, model, settings, check_data)
+    fits.call_out()
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", KeepscoreWarning)
         if exact is not None:
@@ -116,6 +131,7 @@ def infer(
         intervals, volume = chosen.intervals, float(chosen.volume)
         tests = [_test(like, surrogate.space, text) for text in test or []]
     notes += [str(w.message) for w in caught if issubclass(w.category, KeepscoreWarning)]
+    notes += fits.notes
 
     result = {
         "observations": like.group_size,
@@ -140,15 +156,17 @@ def infer(
         "set_volume": volume,
         "converged": bool(estimate.converged),
         "tests": tests,
+        "data_check": None if fits.found is None else fits.found.to_dict(),
+        "data_check_left_out": fits.left_out,
         "quality": None
         if surrogate.quality is None
         else surrogate.quality.line(surrogate.space.names),
         "notes": notes,
     }
-    text = _text(result)
+    text = "\n".join([*fits.lines(whole=bool(check_data)), _text(result)])
     if folder is not None:
         asked = {"run": run, "observations": observations, "level": level, "test": test}
-        asked |= {"exact": exact, "model": model, "settings": settings}
+        asked |= {"exact": exact, "model": model, "settings": settings, "check_data": check_data}
         record_command(folder, "infer", asked)
         write_json(folder / "inference.json", result)
         _picture(folder / "surface.png", chosen)

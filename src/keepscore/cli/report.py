@@ -29,6 +29,13 @@ def report(
         Path | None,
         typer.Option(help="Your data (.npy or .csv): the page shows their estimates too."),
     ] = None,
+    check_data: Annotated[
+        bool | None,
+        typer.Option(
+            "--check-data/--no-check-data",
+            help="Say whether the model fits your data; by default where that takes seconds.",
+        ),
+    ] = None,
     size: CardSize = "small",
     seed: Seed = 0,
     settings: ModelSettings = None,
@@ -61,6 +68,7 @@ def report(
         seed=seed,
         commands=(shlex.join(["keepscore", "report", *map(str, runs), "--out", str(out)]),),
         progress=say,
+        check=check_data,
     )
     show(made.to_dict(), str(made), json)
 

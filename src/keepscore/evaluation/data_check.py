@@ -17,7 +17,8 @@ features of each observation from those of simulations over the whole box,
 
     m(x)^2 = (f(x) - mean f)' (Cov f + ridge)^-1 (f(x) - mean f)
 
-p = the share of simulations as far out as the farthest observation, times the observations.
+p = the share of simulations as far out as the farthest observation, times the observations. There
+are so many simulations that n observations beyond all of them have p at most half the level.
 """
 
 from __future__ import annotations
@@ -203,7 +204,7 @@ def check_data(
     rng = np.random.default_rng([seed, STREAM])
     novelty = None
     if isinstance(source, Surrogate):
-        novelty = _novelty(source, simulator, observed, rng)
+        novelty = _novelty(source, simulator, observed, level, rng)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", KeepscoreWarning)  # estimates on the edge: expected here
         estimate = np.asarray(_estimate(source, observed, novelty))
@@ -280,14 +281,24 @@ def _maximised(source: Surrogate | Model, observed: NDArray[Any], groups: NDArra
     return np.where(np.isfinite(both), both, lowest - 1)
 
 
+def compared_with(n: int, level: float) -> int:
+    """How many simulations n observations are compared with: the smallest p-value there can be,
+    n / (count + 1), is at most half the level."""
+    return max(FEWEST, math.ceil(2 * n / level))
+
+
 def _novelty(
-    surrogate: Surrogate, simulator: Model, observed: NDArray[Any], rng: np.random.Generator
+    surrogate: Surrogate,
+    simulator: Model,
+    observed: NDArray[Any],
+    level: float,
+    rng: np.random.Generator,
 ) -> float:
     """How unusual the farthest observation is among simulations over the whole box."""
-    count = max(FEWEST, 50 * len(observed))
-    theta = simulator.space.uniform(2 * count, rng, "train")
+    count = compared_with(len(observed), level)
+    theta = surrogate.space.uniform(FEWEST + count, rng, "train")
     trained = _features(surrogate, simulator.simulate(theta, rng))
-    fitted, others = trained[:count], trained[count:]  # distances of the first half are too short
+    fitted, others = trained[:FEWEST], trained[FEWEST:]  # of the first, distances are too short
     centre = fitted.mean(axis=0)
     spread = np.atleast_2d(np.cov(fitted.T))
     scale = max(float(np.trace(spread)) / len(spread), np.finfo(float).tiny)

@@ -27,6 +27,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import stats
 
+from keepscore.budget import Say, affordable, as_minutes, seconds_of, shortened, voice
 from keepscore.checks import Floats, as_counts, require_count, require_level, require_parts
 from keepscore.cluster import Cluster
 from keepscore.errors import DomainError, KeepscoreWarning, MissingError
@@ -46,6 +47,8 @@ THETAS = 100  # where there is no grid
 BINS = 5  # along a parameter whose values are scattered
 LEVEL = 0.95
 BOOTSTRAPS = 200
+TIMED = 2  # groups behind the cost of one
+FEWEST_GROUPS, FEWEST_THETAS = 2, 10  # where the time is short
 SHARED_GRID = 2  # up to this many parameters one grid over the box serves all sets
 STREAM = 0xE7E57  # keeps these draws apart from others made with the same seed
 
@@ -103,6 +106,7 @@ class ETest:
     basis: str = ""
     refined: ETest | None = None
     evaluations: int | None = None  # of a refined one: the most exact evaluations per group
+    cut: str = ""  # what did not fit into the time
 
     def __post_init__(self) -> None:
         for found in (self.surrogate, self.exact):
@@ -163,6 +167,7 @@ class ETest:
             },
             "null": _rounded(np.sort(found.statistic, axis=None), 3),
             "basis": self.basis,
+            "cut": self.cut,
             "exact_evaluations": self.evaluations,
             "refined": None if self.refined is None else self.refined.to_dict(),
         }
@@ -182,6 +187,8 @@ def etest(
     jobs: int = 1,
     path: Path | None = None,
     cluster: Cluster | None = None,
+    minutes: float | None = None,
+    progress: Say | bool | None = None,
 ) -> ETest:
     """Inference with a surrogate beside inference with the model's own likelihood.
 
@@ -201,6 +208,10 @@ def etest(
         jobs: Worker processes for the exact evaluations of refining.
         path: Folder that keeps these evaluations, to go on after an interruption.
         cluster: Address of a Dask scheduler, or a `distributed.Client`, to use instead of `jobs`.
+        minutes: Time for exact inference on the test groups, by far the most of it: where they do
+            not fit, there are fewer groups at each theta (2 at least), then fewer theta, scattered
+            evenly, with a warning, and the result says so in `cut`.
+        progress: Told each stage in words; True for standard error, the default on a terminal.
 
     Returns:
         Both inferences, per theta and group, and their comparison with standard errors.
@@ -219,15 +230,21 @@ def etest(
     require_parts(surrogate, "surrogate", "space", "given")
     require_parts(model, "model", "space", "simulate", "given")
     require_same_space(surrogate.space, model.space)
+    minutes, say, cut = as_minutes(minutes), voice(progress, "etest"), ""
     if test_set is None:
+        if minutes is not None:
+            say("timing the exact likelihood")
+            grid, groups, thetas, cut = _within(model, grid, groups, size, seed, thetas, minutes)
+        say("exact inference on test groups")
         truth = etest_set(model, grid, groups, size, seed, thetas=thetas)
     else:
         truth = test_set
+    say("measuring the surrogate")
     refined = None
     if refine is not None:
         source = RefinedSource(surrogate, model, refine, tolerance, jobs, path, cluster)
         refined = replace(_compared(source, truth, None), evaluations=refine)
-    return _compared(surrogate, truth, refined)
+    return replace(_compared(surrogate, truth, refined), cut=cut)
 
 
 def _compared(source: LikelihoodSource, truth: ETestSet, refined: ETest | None) -> ETest:
@@ -300,6 +317,39 @@ def etest_set(
     counts = {name: int(arrays[name]) for name in ("cut", "unconverged")}
     exact = Inferences(**{**arrays, **counts}, basis="exact")  # type: ignore[arg-type]
     return ETestSet(space, theta, xs, groups, level, points, exact)
+
+
+def seconds_per_group(model: Model, size: int = 10, seed: int = 0) -> float:
+    """What exact inference on one group costs."""
+    cost = seconds_of(lambda: etest_set(model, None, 1, size, seed, thetas=TIMED))
+    return cost / TIMED
+
+
+def _within(
+    model: Model,
+    grid: Sequence[int] | None,
+    groups: int,
+    size: int,
+    seed: int,
+    thetas: int | None,
+    minutes: float,
+) -> tuple[Sequence[int] | None, int, int | None, str]:
+    """Grid, groups at each theta, scattered theta, and what was cut, so that it fits the time."""
+    groups = require_count(groups, "groups")
+    p = len(_thetas(model.space, grid, thetas)[1])
+    asked = p * groups
+    few = min(groups, FEWEST_GROUPS)
+    least = min(asked, few * FEWEST_THETAS)
+    count = affordable(
+        minutes, seconds_per_group(model, size, seed), asked, least, "test groups", "etest"
+    )
+    if count >= few * p:
+        fewer = count // p
+        what = f"test groups ({p} theta with {fewer} each)"
+        return grid, fewer, thetas, shortened(p * fewer, asked, what)
+    places = max(2, count // few)
+    what = f"test groups ({places} scattered theta with {few} each)"
+    return None, few, places, shortened(places * few, asked, what)
 
 
 def _thetas(space: Space, grid: Sequence[int] | None, thetas: int | None) -> tuple[Any, Floats]:

@@ -27,6 +27,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from keepscore.budget import Say, affordable, as_minutes, seconds_of, shortened, voice
 from keepscore.checks import Floats, require_count, require_parts
 from keepscore.data import Dataset, simulate
 from keepscore.differences import differences
@@ -41,6 +42,7 @@ from keepscore.space import Space
 
 NEAR, FAR = 0.1, 0.3
 BLOCK_ROWS = 8192
+FEWEST = 20  # pairs with exact values, where the time is short
 
 
 class LogRatio(Protocol):
@@ -84,6 +86,7 @@ class LTest:
     bce_limit: Estimate | None
     bce_excess: Estimate | None
     quadrature_error: float | None
+    cut: str = ""  # what did not fit into the time
 
     def __post_init__(self) -> None:
         # NaN passes: a surrogate, or a model where data are impossible, may have no finite value.
@@ -110,6 +113,7 @@ class LTest:
             "n": self.n,
             "exact": self.exact,
             "evidence": self.evidence,
+            "cut": self.cut,
             "quadrature_error": self.quadrature_error,
             "score_variance": None if self.score_variance is None else list(self.score_variance),
             "metrics": {name: value.to_dict() for name, value in self.rows()},
@@ -124,6 +128,8 @@ def ltest(
     exact: int = 2_000,
     evidence: int = 1_000,
     test_set: LTestSet | None = None,
+    minutes: float | None = None,
+    progress: Say | bool | None = None,
 ) -> LTest:
     """Metrics of a surrogate on n fresh pairs of the model; see the top of this file.
 
@@ -135,6 +141,9 @@ def ltest(
         exact: How many of them have exact values, for scores and differences.
         evidence: How many of those have the evidence, for the smallest cross-entropy possible.
         test_set: Pairs and exact values made beforehand by `ltest_set`, used as they are.
+        minutes: Time for the exact values, by far the most of it: where they do not fit, fewer
+            pairs have them (20 at least), with a warning, and the result says so in `cut`.
+        progress: Told each stage in words; True for standard error, the default on a terminal.
 
     Returns:
         Each metric with its standard error; None where the model has no likelihood.
@@ -156,7 +165,15 @@ def ltest(
     require_parts(surrogate, "surrogate", "space", "log_ratio")
     require_parts(model, "model", "space", "simulate", "log_prob")
     require_same_space(surrogate.space, model.space)
-    pairs = ltest_set(model, n, seed, exact, evidence) if test_set is None else test_set
+    minutes, say, cut = as_minutes(minutes), voice(progress, "ltest"), ""
+    if test_set is None:
+        if minutes is not None:
+            say("timing the exact likelihood")
+            exact, evidence, cut = _within(model, n, seed, exact, evidence, minutes)
+        say("exact values on test pairs")
+        test_set = ltest_set(model, n, seed, exact, evidence)
+    pairs = test_set
+    say("measuring the surrogate")
     loss = _losses(surrogate, pairs)
     values = pairs.exact
     record: dict[str, Any] = {"score_mse": None, "score_variance": None, "rmse_near": None}
@@ -175,6 +192,7 @@ def ltest(
         exact=len(values["log_prob"]) if values else 0,
         evidence=len(values["evidence"]) if values else 0,
         bce=mean(loss),
+        cut=cut,
         **record,
     )
 
@@ -218,6 +236,33 @@ def ltest_set(
         lambda: _exact_values(model, theta, x, data.theta[partner[:k]], nudges, e, rule),
     )
     return LTestSet(data, partner, values, seed)
+
+
+def seconds_per_pair(model: Model, seed: int = 0) -> tuple[float, float]:
+    """What the exact values of a pair cost, and what its evidence does; nothing for a model without
+    a likelihood."""
+    few, more = 2, 6
+    if not ltest_set(model, few, seed, few, few).exact:
+        return 0.0, 0.0
+    first = seconds_of(lambda: ltest_set(model, more, seed, more, few))
+    second = seconds_of(lambda: ltest_set(model, more, seed, more, more))
+    evidence = max(0.0, second - first) / (more - few)
+    return max(0.0, first - few * evidence) / more, evidence
+
+
+def _within(
+    model: Model, n: int, seed: int, exact: int, evidence: int, minutes: float
+) -> tuple[int, int, str]:
+    """As many exact values, and evidences in proportion, as fit into the time; and what was cut."""
+    n = require_count(n, "n", minimum=2)
+    exact = min(n, require_count(exact, "exact", minimum=2))
+    evidence = min(exact, require_count(evidence, "evidence", minimum=2))
+    pair, each = seconds_per_pair(model, seed)
+    seconds = pair + each * evidence / exact
+    what = "pairs with exact values"
+    count = affordable(minutes, seconds, exact, min(exact, FEWEST), what, "ltest")
+    least = min(evidence, FEWEST)
+    return count, max(least, evidence * count // exact), shortened(count, exact, what)
 
 
 def _exact_values(

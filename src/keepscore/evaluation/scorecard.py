@@ -14,11 +14,19 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from numpy.typing import ArrayLike
 
-from keepscore.budget import Say, as_minutes, seconds_of, voice
+from keepscore.budget import Say, as_minutes, voice
 from keepscore.checks import require_choice, require_package
 from keepscore.errors import KeepscoreWarning
 from keepscore.evaluation.estimate import Estimate
-from keepscore.evaluation.etest import GRID, THETAS, ETest, ETestSet, etest, etest_set
+from keepscore.evaluation.etest import (
+    GRID,
+    THETAS,
+    ETest,
+    ETestSet,
+    etest,
+    etest_set,
+    seconds_per_group,
+)
 from keepscore.evaluation.ltest import (
     LogRatio,
     LTest,
@@ -26,6 +34,7 @@ from keepscore.evaluation.ltest import (
     ltest,
     ltest_set,
     require_same_space,
+    seconds_per_pair,
 )
 from keepscore.evaluation.metrics import label_of
 from keepscore.likelihood import Likelihood
@@ -302,15 +311,9 @@ def with_exact(name: str, evaluations: int | None, short: bool = False) -> str:
 
 def _size_within(model: Model, size: str, seed: int, minutes: float) -> str:
     """The size asked for, or the largest below it whose exact side fits into the time."""
-    few, more, groups = 2, 6, 2
-    per_group = per_evidence = per_pair = 0.0
-    if ltest_set(model, few, seed, few, few).exact:
-        first = seconds_of(lambda: ltest_set(model, more, seed, more, few))
-        second = seconds_of(lambda: ltest_set(model, more, seed, more, more))
-        per_evidence = max(0.0, second - first) / (more - few)
-        per_pair = max(0.0, first - few * per_evidence) / more
-        per_group = seconds_of(lambda: etest_set(model, None, 1, GROUP_SIZE, seed, thetas=groups))
-        per_group /= groups
+    per_pair, per_evidence = seconds_per_pair(model, seed)
+    exact = bool(ltest_set(model, 2, seed, 2, 2).exact)
+    per_group = seconds_per_group(model, GROUP_SIZE, seed) if exact else 0.0
 
     def seconds(one: Size) -> float:
         grid, thetas = _design(model.space.d, one.side)

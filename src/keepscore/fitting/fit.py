@@ -4,6 +4,8 @@
     pilot      what a simulation, its score and an exact test cost; whether scores pay
     rounds     simulate, train, measure against the exact likelihood; more simulations, then a
                larger network, until the target is met or the time is over
+    focus      with your data, where the target was not met: rounds where their likelihood is, and
+               both surrogates measured inside that smaller box; the better one goes on
     calibrate  the null distribution by simulation, so that sets cover whatever the error
     report     one page
 
@@ -22,11 +24,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
 from keepscore.budget import Say, voice
 from keepscore.checks import as_number, require_count, require_parts
-from keepscore.data import simulate
+from keepscore.data import Dataset, open_dataset, simulate
 from keepscore.errors import DomainError, KeepscoreWarning, ModelError
 from keepscore.evaluation.estimate import Estimate
 from keepscore.evaluation.pilot import simulation_costs
@@ -43,10 +45,14 @@ from keepscore.fitting.attempts import (
 )
 from keepscore.fitting.clock import Clock
 from keepscore.fitting.fit_record import FitRecord, Round, read_record
+from keepscore.fitting.focus import focus
+from keepscore.fitting.focusing import ROUNDS, Focus, Inside, key_of, simulations_within
 from keepscore.fitting.verdict import Target, Verdict, judge
+from keepscore.fitting.yardstick import FEWEST as FEWEST_MEASURED
 from keepscore.fitting.yardstick import (
     LEVEL,
     Extent,
+    Measured,
     Yardstick,
     extent_within,
     inferred,
@@ -56,16 +62,19 @@ from keepscore.fitting.yardstick import (
 )
 from keepscore.inference import calibrate
 from keepscore.inference.null_distribution import Calibration
+from keepscore.likelihood import as_groups
 from keepscore.locks import only_writer
 from keepscore.losses import ASA, BCE
 from keepscore.models.base import Model, describe
 from keepscore.models.laws import check_model
+from keepscore.models.narrowed import Narrowed
 from keepscore.reports.compose import report
 from keepscore.surrogate import Surrogate, load
 from keepscore.training import TrainConfig, train
 
 # Shares of the whole time.
 FIRST_SHARE, RACE_SHARE, EXACT_SHARE, END_SHARE = 0.2, 0.1, 0.1, 0.2
+FOCUS_SHARE = 0.3  # kept for your data, where there are any
 CLEARLY = 0.002  # of validation BCE: less is noise
 TYPICAL, PILOT, RACE_LEAST = 10_000, 1_000, 500  # rows
 FEWEST_GROUPS, MOST_GROUPS = 400, 4_000  # of a calibration
@@ -84,6 +93,7 @@ class Fit:
     seconds: float
     path: Path | None = None
     report: Path | None = None
+    focus: Focus | None = None
 
     @property
     def good(self) -> bool:
@@ -93,6 +103,7 @@ class Fit:
     def __str__(self) -> str:
         lines = [f"Model: {self.laws}", f"Asked for: {self.target}"]
         lines += [f"Round {k + 1}: {one}" for k, one in enumerate(self.rounds)]
+        lines += [] if self.focus is None else [str(self.focus)]
         lines += [f"{self.verdict}", f"{self.seconds / 60:.1f} min in all"]
         return "\n".join([*lines, *([f"Report: {self.report}"] if self.report else [])])
 
@@ -102,6 +113,7 @@ class Fit:
             "grade": self.verdict.grade,
             "reasons": self.verdict.reasons,
             "rounds": [r.to_dict() for r in self.rounds],
+            "focus": None if self.focus is None else self.focus.to_dict(),
             "target": {"kind": self.target.kind, "value": self.target.value},
             "laws": self.laws,
             "seconds": self.seconds,
@@ -136,7 +148,9 @@ def fit(
             least R^2 of the score over the parameters.
         value: Of the target: .1, .02 and .9 if left out.
         group_size: Observations per data set, as you will use the surrogate.
-        xs: Your observations, (n, *x_shape): the report then has their estimates.
+        xs: Your observations, (n, *x_shape): the report then has their estimates. Where the target
+            is not met over the whole box, the fit goes on with rounds where the likelihood of these
+            data is (`ks.focus`), and the surrogate may then be of that smaller box alone.
         network: As for `ks.train`.
         seed: Root of all randomness.
         progress: Told each stage in words; True for standard error, which is the default on a
@@ -144,11 +158,11 @@ def fit(
 
     Returns:
         The calibrated surrogate, the verdict ("good", "usable with calibration" or "not good
-        enough") with its reasons, and every round.
+        enough") with its reasons, every round, and what focusing on xs came to, if it did.
 
     Raises:
         ModelError: The model breaks a law: simulator, likelihood or score is wrong.
-        DomainError: The time is too short for a first round.
+        DomainError: The time is too short for a first round, or xs are not one group.
         MismatchError: The folder holds a fit of something else.
 
     Example:
@@ -164,6 +178,7 @@ def fit(
     group_size = require_count(group_size, "group_size")
     seed = require_count(seed, "seed", minimum=0)
     wanted = Target.of(target, value)
+    observed = None if xs is None else _one_group(model, xs)
     folder = None if path is None else make_folder(path)
     question = {
         "model": describe(model),
@@ -176,12 +191,27 @@ def fit(
         record = read_record(folder, question)
         clock = Clock(60 * minutes, record.spent)
         run = _Run(
-            model, folder, wanted, group_size, network, seed, record, clock, voice(progress, "fit")
-        )
+            model, folder, wanted, group_size, network, seed, record, clock, voice(progress, "fit"),
+            xs=observed,
+        )  # fmt: skip
         with warnings.catch_warnings():
             # Poor scores of a first round, sets cut by the box: the verdict and the report say it.
             warnings.simplefilter("ignore", KeepscoreWarning)
-            return run.all(xs)
+            return run.all()
+
+
+@dataclass(frozen=True)
+class _Final:
+    """The surrogate that is calibrated and reported: of which model, what it was measured on and
+    how it did, the folder it goes to, and what things cost."""
+
+    surrogate: Surrogate
+    model: Model
+    by: Yardstick
+    measured: Measured
+    name: str
+    costs: dict[str, float]
+    focused: bool = False
 
 
 @dataclass
@@ -198,8 +228,10 @@ class _Run:
     clock: Clock
     voice: Say
     best: Surrogate | None = None
+    data: Dataset | None = None  # of the best round
+    xs: NDArray[Any] | None = None
 
-    def all(self, xs: ArrayLike | None) -> Fit:
+    def all(self) -> Fit:
         """Every stage, those already done left out."""
         self.laws()
         self.pilot()
@@ -207,12 +239,16 @@ class _Run:
             self.model, self.group_size, self.extent(), self.seed, self._at("yardstick.npz")
         )
         reason = self.rounds(by)
-        surrogate, calibrated = self.calibrated(by)
-        k = self._best_round()
-        verdict = judge(
-            self.target, self.record.rounds[k].measured, surrogate.quality, calibrated, reason
-        )
-        page = self.page(surrogate, by, xs)
+        final = self.amortised(by)
+        found = None
+        if self.xs is not None and not self._met():
+            found, focused = self.focused(self.xs)
+            final = final if focused is None else focused
+        surrogate, calibrated = self.calibrated(final)
+        verdict = judge(self.target, final.measured, surrogate.quality, calibrated, reason)
+        if final.focused:
+            verdict = Verdict(verdict.grade, f"for your data, {verdict.reasons}")
+        page = self.page(surrogate, final)
         self.record.verdict = {"grade": verdict.grade, "reasons": verdict.reasons}
         self._save()
         self.say(str(verdict))
@@ -225,6 +261,7 @@ class _Run:
             self.clock.spent,
             self.folder,
             page,
+            found,
         )
 
     def laws(self) -> None:
@@ -316,7 +353,7 @@ class _Run:
                         Tried(r.attempt, r.simulating, r.training, r.loss)
                         for r in self.record.rounds
                     ]
-                    left = self.clock.left - END_SHARE * self.clock.seconds
+                    left = self.clock.left - self._kept() * self.clock.seconds
                     larger = larger_than(self._name_of_last())
                     chosen, why = next_attempt(tried, left, d, config, larger)
                     if chosen is None:
@@ -330,7 +367,7 @@ class _Run:
         costs, d = self.record.costs, self.model.space.d
         each = costs["simulation"] + (costs["score"] if self.record.loss == "ASA" else 0.0)
         rates = Rates(each, costs["update"], costs["start"])
-        left = self.clock.left - END_SHARE * self.clock.seconds
+        left = self.clock.left - self._kept() * self.clock.seconds
         for seconds in (FIRST_SHARE * self.clock.seconds, left):
             found = first_attempt(seconds, rates, d, config, self.network, self.record.loss)
             if found is not None and (found.epochs is None or seconds is left):
@@ -377,48 +414,117 @@ class _Run:
         one = Round(attempt, simulating, training, line, told, found)
         previous = [r.loss for r in self.record.rounds]
         if one.loss < min(previous, default=math.inf):
-            self.best = made
+            self.best, self.data = made, data
         self.record.rounds.append(one)
         self.record.under_way = None
         self._save()
         self.say(f"round {k}: {found.line()}")
 
-    def calibrated(self, by: Yardstick) -> tuple[Surrogate, Estimate]:
-        """The best surrogate with a calibration, and how often its calibrated sets hold the truth
-        on groups that were not used to calibrate."""
+    def amortised(self, by: Yardstick) -> _Final:
+        """The best surrogate of the whole box."""
         k = self._best_round()
-        final = self._at("surrogate")
-        best = self._surrogate(k)
+        found = self.record.rounds[k].measured
+        return _Final(self._surrogate(k), self.model, by, found, "surrogate", self.record.costs)
+
+    def focused(self, xs: NDArray[Any]) -> tuple[Focus | None, _Final | None]:
+        """Rounds on the data, then both surrogates inside the smaller box; the focused one if it is
+        better there. Nothing where no time is left."""
+        name = key_of(len(self.record.rounds), xs)
+        n = self.record.focusing.get(name) or self._more()
+        if n is None:
+            self.say("no time is left to focus on your data")
+            return None, None
+        self.record.focusing[name] = n
+        self._save()
+        k = self._best_round()
+        best, data = self._surrogate(k), self._data(k)
+        self.say(f"focusing on your data: {n:,} more simulations")
+        attempt = self.record.rounds[k].attempt
+        made = focus(
+            self.model, xs, n, ROUNDS, self._at(name), seed=self.seed, network=attempt.network,
+            loss=ASA() if attempt.loss == "ASA" else BCE(), config=TrainConfig(seed=self.seed),
+            progress=False, after=(data, best),
+        )  # fmt: skip
+        inside = Narrowed(self.model, made.space)
+        groups = int(self.extent().groups * min(1.0, self.group_size / len(xs)))
+        extent = replace(self.extent(), groups=max(FEWEST_MEASURED, groups))
+        by = yardstick(inside, len(xs), extent, self.seed, self._at(f"{name}/yardstick.npz"))
+        self.say(f"measuring on {len(by.theta)} groups inside the smaller box")
+        begin = time.perf_counter()
+        after = measured(made, by)
+        costs = {**self.record.costs, "group": (time.perf_counter() - begin) / len(by.theta)}
+        found = self.record.focused.get(name)
+        if found is None:
+            before = measured(Inside(best, made.space), by)
+            found = Focus(
+                n, len(xs), tuple(made.space.lower.tolist()), tuple(made.space.upper.tolist()),
+                before, after, self._loss(before, best), self._loss(after, made),
+            )  # fmt: skip
+            self.record.focused[name] = found
+            self._save()
+        self.say(str(found))
+        if not found.helped:
+            return found, None
+        return found, _Final(made, inside, by, after, f"{name}/calibrated", costs, True)
+
+    def _more(self) -> int | None:
+        """How many simulations focusing may have."""
+        k = self._best_round()
+        one = self.record.rounds[k]
+        d, config = self.model.space.d, TrainConfig(seed=self.seed)
+        rates = Rates(
+            one.simulating / one.attempt.n,
+            one.training / updates(one.attempt.n, d, config),
+            self.record.costs["start"],
+        )
+        left = self.clock.left - END_SHARE * self.clock.seconds
+        return simulations_within(left, rates, d, config, one.attempt.n)
+
+    def _loss(self, found: Measured, surrogate: Surrogate) -> float:
+        """What two surrogates are compared by: the target's, or else their cross-entropy."""
+        value = self.target.loss(found, surrogate.quality)
+        if value is not None:
+            return value
+        assert surrogate.quality is not None
+        return surrogate.quality.validation_bce
+
+    def calibrated(self, final: _Final) -> tuple[Surrogate, Estimate]:
+        """The surrogate with a calibration, and how often its calibrated sets hold the truth on
+        groups that were not used to calibrate."""
+        best, by = final.surrogate, final.by
+        size = by.xs.shape[1]
+        folder = self._at(final.name)
         kept = None
-        if final is not None and (final / "surrogate.json").exists():
-            kept = load(final)
+        if folder is not None and (folder / "surrogate.json").exists():
+            kept = load(folder)
             same = kept.provenance == best.provenance and kept.calibration is not None
             kept = kept if same else None
         if kept is None:
-            costs = self.record.costs
-            each = self.group_size * costs["simulation"]
+            costs = final.costs
+            each = size * costs["simulation"]
             each += (1 + self.model.space.d) * costs["group"]
             time_for = max(self.clock.left, 0.1 * self.clock.seconds) / 2
             n = int(np.clip(time_for / each, FEWEST_GROUPS, MOST_GROUPS))
             self.say(f"calibrating on {n:,} groups")
-            made = calibrate(best, self.model, self.group_size, n, seed=self.seed)
+            made = calibrate(best, final.model, size, n, seed=self.seed)
             kept = best.with_calibration(made)
-            if final is not None:
-                kept.save(final)
+            if folder is not None:
+                kept.save(folder)
         assert kept.calibration is not None
         null = Calibration.from_dict(kept.calibration)
         found = inferred(kept, by.xs, by.theta)
         return kept, share(null.p_value(found.statistic, by.theta) > 1 - LEVEL)
 
-    def page(self, surrogate: Surrogate, by: Yardstick, xs: ArrayLike | None) -> Path | None:
+    def page(self, surrogate: Surrogate, final: _Final) -> Path | None:
         """The report, where there is a folder and the exact side of it fits into the time."""
         target = self._at("report.html")
         if target is None:
             return None
-        needed = SMALL_CARD * by.seconds_per_group if math.isfinite(by.seconds_per_group) else 0.0
+        each = final.by.seconds_per_group
+        needed = SMALL_CARD * each if math.isfinite(each) else 0.0
         size = "small" if needed < max(self.clock.left, 10.0) else "quick"
         self.say(f"writing the report ({size} scorecard)")
-        report({"surrogate": surrogate}, self.model, target, xs, size=size, seed=self.seed)
+        report({"surrogate": surrogate}, final.model, target, self.xs, size=size, seed=self.seed)
         return target
 
     def say(self, text: str) -> None:
@@ -443,6 +549,18 @@ class _Run:
             self.best = load(folder)
         return self.best
 
+    def _data(self, k: int) -> Dataset:
+        """Of round k (from 0): in memory, or read back."""
+        if self.data is None:
+            folder = self._at(f"round-{k + 1}/data")
+            assert folder is not None
+            self.data = open_dataset(folder)
+        return self.data
+
+    def _kept(self) -> float:
+        """The share of the time that rounds must leave."""
+        return END_SHARE + (0.0 if self.xs is None else FOCUS_SHARE)
+
     def _name_of_last(self) -> str | None:
         return self.record.rounds[-1].attempt.network
 
@@ -452,6 +570,16 @@ class _Run:
     def _save(self) -> None:
         self.record.spent = self.clock.spent
         self.record.write(self.folder)
+
+
+def _one_group(model: Model, xs: ArrayLike) -> NDArray[Any]:
+    observed, single = as_groups(xs, tuple(model.x_shape))
+    if not single:
+        raise DomainError(
+            f"xs must be the observations of one system, (n, *x_shape); got {len(observed)} "
+            "groups. Fit without them, or once per group."
+        )
+    return observed[0]
 
 
 def _name(surrogate: Surrogate) -> str | None:

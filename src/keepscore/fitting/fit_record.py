@@ -15,6 +15,7 @@ from keepscore.differences import differences
 from keepscore.errors import FormatError, MismatchError
 from keepscore.files import read_sealed, write_sealed
 from keepscore.fitting.attempts import Attempt
+from keepscore.fitting.focusing import Focus
 from keepscore.fitting.yardstick import Extent, Measured
 
 NAME, FORMAT, VERSION = "fit.json", "keepscore-fit", 1
@@ -71,6 +72,8 @@ class FitRecord:
     rounds: list[Round] = field(default_factory=list)
     under_way: Attempt | None = None
     verdict: dict[str, str] | None = None
+    focusing: dict[str, int] = field(default_factory=dict)  # simulations, by the stage's name
+    focused: dict[str, Focus] = field(default_factory=dict)
 
     def write(self, folder: Path | None) -> None:
         """Save it, if there is a folder."""
@@ -86,6 +89,8 @@ class FitRecord:
             "rounds": [r.to_dict() for r in self.rounds],
             "under_way": None if self.under_way is None else asdict(self.under_way),
             "verdict": self.verdict,
+            "focusing": self.focusing,
+            "focused": {name: one.to_dict() for name, one in self.focused.items()},
         }
         write_sealed(folder / NAME, FORMAT, VERSION, content)
 
@@ -107,6 +112,8 @@ def read_record(folder: Path | None, question: dict[str, Any]) -> FitRecord:
             [Round.from_dict(r) for r in content["rounds"]],
             None if content["under_way"] is None else _attempt(content["under_way"]),
             None if content["verdict"] is None else dict(content["verdict"]),
+            {str(k): int(v) for k, v in content.get("focusing", {}).items()},
+            {str(k): Focus.from_dict(v) for k, v in content.get("focused", {}).items()},
         )
     except (KeyError, TypeError, ValueError, AttributeError, AssertionError) as error:
         raise FormatError(

@@ -90,6 +90,7 @@ def focus(
     config: TrainConfig | None = None,
     jobs: int | None = None,
     progress: bool | None = None,
+    after: tuple[Dataset, Surrogate] | None = None,
 ) -> Surrogate:
     """A surrogate for one data set: n simulations in rounds, each where the one before points.
 
@@ -104,6 +105,8 @@ def focus(
         network, loss, config: As for `ks.train`, in every round.
         jobs: Worker processes for simulations.
         progress: Show bars; by default only on a terminal.
+        after: A data set over the whole box and a surrogate trained on it: rounds go on from there,
+            and n counts the new simulations. Scores are simulated if that data set has them.
 
     Returns:
         A surrogate whose space is the box around the region. Everything that takes a surrogate
@@ -142,20 +145,29 @@ def focus(
         raise DomainError(f"drop must be positive and finite; got {c}.")
     folder = None if path is None else make_folder(path)
     if folder is not None:
-        _claim(folder, _described(model, observed[0], n, rounds, seed, c))
+        begun = {} if after is None else {"after": len(after[0])}
+        _claim(folder, _described(model, observed[0], n, rounds, seed, c) | begun)
     sizes = _sizes(n, rounds)
     sets: list[Dataset] = []
     records: list[dict[str, Any]] = []
     space, spent = model.space, 0
     region: Region | None = None
     surrogate: Surrogate | None = None
+    scores = True
+    if after is not None:
+        sets, surrogate = [after[0]], after[1]
+        scores = after[0].score is not None
+        region = find_region(surrogate.given(observed[0]), c, n, sets[0], [seed, rounds])
     while spent < n:
-        r = len(sets)
+        r = len(records)
         count = n - spent if region is not None and region.share > STILL else sizes[r]
         where = None if folder is None else folder / f"round-{r + 1}"
         theta = None if region is None else region.theta[:count]
         data_path = None if where is None else where / "data"
-        sets.append(simulate(model, count, _seed(seed, r), data_path, jobs=jobs, theta=theta))
+        own_seed = _seed(seed, r if after is None else r + 1)
+        sets.append(
+            simulate(model, count, own_seed, data_path, scores=scores, jobs=jobs, theta=theta)
+        )
         spent += count
         if region is not None:
             space = _shrunken(model, space, region.theta)

@@ -26,10 +26,16 @@ from typing import Any
 import numpy as np
 from scipy.stats import chi2
 
+from keepscore.budget import Say, as_minutes, voice
 from keepscore.checks import Floats, require_choice, require_count, require_level
 from keepscore.errors import DomainError, DtypeError, KeepscoreWarning
 from keepscore.inference import invariants
 from keepscore.inference.draws import as_arviz, chain_quality
+from keepscore.inference.draws_within import (
+    chains_within,
+    exact_draws_within,
+    particles_within,
+)
 from keepscore.inference.exact_work import ExactWork
 from keepscore.inference.maximise import maximum_of
 from keepscore.inference.nuts import (
@@ -66,16 +72,20 @@ class _Asked:
     region: Region
     method: str
     prior_name: str = "uniform on the box"
+    minutes: float | None = None
+    say: Say = lambda text: None
 
 
 @dataclass(frozen=True)
 class _Sampled:
-    """Draws theta (c, n, d) of the sampler, its statistics, how many maxima chains began at."""
+    """Draws theta (c, n, d) of the sampler, its statistics, how many maxima chains began at, and
+    what did not fit into the time."""
 
     theta: Floats
     stats: dict[str, np.ndarray]
     modes: int
     library: str = "blackjax"
+    cut: str = ""
 
 
 def posterior(
@@ -92,6 +102,8 @@ def posterior(
     jobs: int = 1,
     path: str | os.PathLike[str] | None = None,
     method: str = "auto",
+    minutes: float | None = None,
+    progress: Say | bool | None = None,
 ) -> Any:
     """Draws from the posterior of one group, as an ArviZ object (InferenceData or DataTree).
 
@@ -115,6 +127,10 @@ def posterior(
         method: "nuts", "smc" (for several modes; `chains` are then independent populations of
             particles, and nothing is compiled), or "auto": particles where the search for the
             maximum met several maxima, else NUTS.
+        minutes: Time for evaluations of the likelihood (of `exact` where it is given, else of
+            `like`): where all draws do not fit, there are fewer, with a warning, and the attribute
+            `cut` of the result says so.
+        progress: Told each stage in words; True for standard error, the default on a terminal.
 
     Returns:
         An object with each parameter raw and working, the group's log-likelihood at every draw, and
@@ -157,26 +173,33 @@ def posterior(
     settings = Settings(draws, warmup, target_acceptance)
     named = "given" if prior is not None else _prior_name(like.space)
     prior = prior_of(like.space) if prior is None else prior
-    asked = _Asked(prior, seed, chains, settings, region, method, named)
+    minutes, say = as_minutes(minutes), voice(progress, "posterior")
+    asked = _Asked(prior, seed, chains, settings, region, method, named, minutes, say)
     if exact is None:
         sampled = _sample(like, asked)
         value = _values(like, sampled.theta)
         return _to_arviz(like, sampled, sampled.theta, sampled.stats, value, asked, like.basis, {})
     require_together(like, exact)
     exact_draws = require_count(exact_draws, "exact_draws", minimum=2 * chains)
+    exact_draws, cut = exact_draws_within(exact, exact_draws, chains, jobs, minutes)
+    asked = replace(asked, minutes=None)  # draws of the surrogate cost little
     with ExactWork(exact, jobs, path) as work:
-        return _reweighted(like, work, exact_draws, asked)
+        return _reweighted(like, work, exact_draws, asked, cut)
 
 
 def _sample(like: Likelihood, asked: _Asked) -> _Sampled:
+    asked.say("looking for the maximum")
     found = maximum_of(like, asked.region)
     group = np.zeros(asked.chains, dtype=np.int64)
     starts, modes = _starts(like, found, asked.chains)
     if asked.method == "smc" or (asked.method == "auto" and modes > 1):
         return _particles(like, modes, asked)
-    theta, stats = sample(like, asked.prior, found, group, asked.seed, asked.settings, starts)
+    length = chains_within(like, asked.settings, asked.chains, 0, asked.minutes)
+    settings = length.settings
+    asked.say(f"{asked.chains} chains, {settings.warmup} steps of warm-up, {settings.draws} draws")
+    theta, stats = sample(like, asked.prior, found, group, asked.seed, settings, starts)
     invariants.require_estimate(theta, *like.space.box(asked.region), "posterior")
-    return _Sampled(theta, stats, modes)
+    return _Sampled(theta, stats, modes, cut=length.cut)
 
 
 def _particles(like: Likelihood, modes: int, asked: _Asked) -> _Sampled:
@@ -184,6 +207,9 @@ def _particles(like: Likelihood, modes: int, asked: _Asked) -> _Sampled:
     rng = np.random.default_rng([asked.seed, 0x53C])
     wanted = asked.settings.draws
     count = max(FEWEST_PARTICLES, wanted + wanted % 2)
+    length = particles_within(like, asked.settings, asked.chains, count, asked.minutes)
+    wanted, count = length.settings.draws, length.particles
+    asked.say(f"{asked.chains} populations of {count} particles")
     low, high = like.space.box(asked.region)
     group, shape = np.zeros(asked.chains, dtype=np.int64), (asked.chains, count, like.space.d)
     if isinstance(asked.prior, SpacePrior):
@@ -200,7 +226,7 @@ def _particles(like: Likelihood, modes: int, asked: _Asked) -> _Sampled:
         "diverging": np.zeros(shape, dtype=bool),
         "tree_depth": np.zeros(shape, dtype=np.int64),
     }
-    return _Sampled(theta, stats, modes, "keepscore")
+    return _Sampled(theta, stats, modes, "keepscore", length.cut)
 
 
 def _prior_name(space: Space) -> str:
@@ -245,17 +271,21 @@ def _starts(like: Likelihood, found: Maximum, chains: int) -> tuple[Maximum | No
     )
 
 
-def _reweighted(like: Likelihood, work: ExactWork, exact_draws: int, asked: _Asked) -> Any:
+def _reweighted(
+    like: Likelihood, work: ExactWork, exact_draws: int, asked: _Asked, cut: str = ""
+) -> Any:
     """Sample, weigh, and where weights fail refine, then take the draws as proposals."""
     said = []
-    sampled = _sample(like, asked)
+    sampled = replace(_sample(like, asked), cut=cut)
+    asked.say(f"exact values of {exact_draws:,} draws")
     weighted = weigh(like, work, sampled.theta, exact_draws)
     first = weighted.k_hat
     if first > LARGEST_K and like.refinement is None:
+        asked.say(f"weights fail (k-hat {first:.2f}); refining the likelihood")
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", KeepscoreWarning)  # k-hat tells whether it was enough
             like = refine_with(like, work, region=asked.region, seed=asked.seed)
-        sampled = _sample(like, asked)
+        sampled = replace(_sample(like, asked), cut=cut)
         weighted = weigh(like, work, sampled.theta, exact_draws)
         said.append(f"the likelihood was {like.basis}; then k-hat was {weighted.k_hat:.2f}")
     rng = np.random.default_rng([asked.seed, 0x9515])
@@ -367,6 +397,7 @@ def _to_arviz(
         smallest_ess=fewest,
         divergences=diverging,
         maxima=sampled.modes,
+        cut=sampled.cut,
         **extra,
     )
     _warn_poor_mixing(worst if theta.shape[0] > 1 else 1.0, fewest, diverging, cut, sampled.modes)

@@ -42,7 +42,15 @@ from keepscore.inference import refine as refined_by
 from keepscore.likelihood import Likelihood
 from keepscore.models.base import Model
 from keepscore.quality import POOR
-from keepscore.reports.content import EXACT, Interval, Notice, ReportContent, Surfaces
+from keepscore.reports.content import (
+    EXACT,
+    DataFit,
+    Interval,
+    Notice,
+    ReportContent,
+    Surfaces,
+)
+from keepscore.reports.data_fits import data_fits
 from keepscore.reports.notices import warnings_for
 from keepscore.reports.page import write
 from keepscore.reports.pictures import example_from
@@ -87,9 +95,15 @@ class Report:
         return "\n".join([*lines, *([f"Report: {self.path}"] if self.path else [])])
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain data for JSON: where the page is, and every scorecard."""
+        """Plain data for JSON: where the page is, every scorecard, and whether the model fits the
+        observed data."""
         cards = {name: card.to_dict() for name, card in self.scorecards.items()}
-        return {"report": None if self.path is None else str(self.path), "scorecards": cards}
+        fits = [
+            {name: value for name, value in vars(one).items() if name != "picture"}
+            for one in self.content.data_fit
+        ]
+        path = None if self.path is None else str(self.path)
+        return {"report": path, "scorecards": cards, "data_fit": fits}
 
 
 def report(
@@ -106,6 +120,7 @@ def report(
     seed: int = 0,
     progress: Say | None = None,
     refine: Mapping[str, int] | None = None,
+    check: bool | None = None,
 ) -> Report:
     """Write one HTML page about surrogates: scorecards, surfaces, training, warnings.
 
@@ -127,6 +142,8 @@ def report(
         progress: Told each stage in words, e.g. `print`.
         refine: Exact evaluations per group, by the names of surrogates: `{"ASA": 20}` adds a column
             "ASA + 20 exact evaluations" (`ks.refine`) to everything on the page.
+        check: Whether the page says if the model fits xs (`ks.check_data`). None: where the
+            simulations for that take seconds; a note says so where it was left out.
 
     Returns:
         The report: `content` (plain data), `scorecards` by name, `path`.
@@ -154,9 +171,14 @@ def report(
     for name in posterior:
         if name not in named:
             raise unknown_name("surrogate", name, named)
-    if xs is None and (truth is not None or posterior):
-        raise MissingError("truth and posterior are about observations: pass xs too.")
+    if xs is None and (truth is not None or posterior or check):
+        raise MissingError("truth, posterior and check are about observations: pass xs too.")
     observed = None if xs is None else observed_group(model, xs, truth)
+    fits: tuple[DataFit, ...] = ()
+    left_out: tuple[Notice, ...] = ()
+    if observed is not None:
+        say("does the model fit the observed data?")
+        fits, left_out = data_fits(named, model, observed.xs[0], check, seed)
     cards = measured(named, model, size, seed, say, refine)
     say("surfaces of test groups")
     shown = [group for group in (observed, drawn_groups(model, seed)) if group is not None]
@@ -166,6 +188,8 @@ def report(
     )  # fmt: skip
     content = replace(
         content,
+        data_fit=fits,
+        warnings=(*content.warnings, *left_out),
         title=f"Surrogates of {model.name}" if title is None else title,
         subtitle=", ".join(named),
         commands=tuple(commands),

@@ -199,6 +199,22 @@ class Picture:
 
 
 @dataclass(frozen=True)
+class DataFit:
+    """Whether the model fits the observed data, with one surrogate: what `ks.check_data` found.
+
+    novelty: the p-value of "like the training data".
+    """
+
+    method: str
+    fits: bool
+    sentence: str
+    p_value: float
+    novelty: float | None
+    draws: int
+    picture: Picture | None = None
+
+
+@dataclass(frozen=True)
 class Notice:
     """Something to know before trusting the numbers, in plain words."""
 
@@ -225,6 +241,7 @@ class ReportContent:
     scorecard: tuple[ScoreRow, ...] = ()
     coverage: tuple[Coverage, ...] = ()
     surfaces: Surfaces | None = None
+    data_fit: tuple[DataFit, ...] = ()
     intervals: tuple[Interval, ...] = ()
     posterior: tuple[PosteriorRow, ...] = ()
     examples: tuple[Example, ...] = ()

@@ -39,6 +39,7 @@ MOST_NAMED = 6  # groups named in one sentence
 def warnings_for(content: ReportContent) -> tuple[Notice, ...]:
     """The caller's warnings and the derived ones, most serious first."""
     derived = [
+        *_data_fit(content),
         *_boundary(content),
         *_coverage(content),
         *_cut_test_sets(content),
@@ -54,6 +55,7 @@ def checked(content: ReportContent) -> list[str]:
     """Which checks had anything to look at, for the page to say so."""
     rows = content.posterior
     found = {
+        "data that the model does not fit, or unlike the training data": content.data_fit,
         "estimates and intervals at the edge of the parameter box": content.intervals,
         "surfaces whose maximum lies on that edge, or whose set is cut off there": content.surfaces,
         "coverage below its nominal level": content.coverage,
@@ -73,6 +75,12 @@ def wilks_cut(level: float, d: int) -> float:
 def surface_cut(surfaces: Surfaces, surface: Surface) -> float:
     """The surface's own cut (calibrated), or Wilks'."""
     return wilks_cut(surfaces.level, len(surfaces.axes)) if surface.cut is None else surface.cut
+
+
+def _data_fit(content: ReportContent) -> Iterator[Notice]:
+    for one in content.data_fit:
+        if not one.fits:
+            yield Notice("serious", f"The observed data, by {one.method}: {one.sentence}")
 
 
 def _boundary(content: ReportContent) -> Iterator[Notice]:
