@@ -23,8 +23,10 @@ from keepscore.errors import (
     ShapeError,
     UnknownNameError,
 )
+from keepscore.models.base import declares_missing
 from keepscore.models.from_functions import central_differences
 from keepscore.models.masks import mask_from
+from keepscore.models.narrowed import Narrowed
 
 M = ks.models
 SMALL = (4, 5)
@@ -545,3 +547,12 @@ def test_lists_and_short_floats_are_taken(kind):
     theta = [[0.0, 0.0, -2.0]]
     assert np.allclose(wrapped.log_prob(theta, given), wrapped.log_prob(theta, x), rtol=1e-12)
     assert np.isclose(wrapped.given(given)(theta[0]), wrapped.log_prob(theta, x)[0])
+
+
+def test_in_a_smaller_box_nan_is_still_meant():
+    model = M.with_missing(M.GaussianField(shape=(3, 3)), 0.3)
+    space = model.space
+    smaller = Narrowed(model, space)
+    x = model.simulate(space.grid(2)[:1], rng())
+    assert declares_missing(smaller)
+    assert np.isfinite(smaller.given(x)(space.grid(2))).all()

@@ -15,7 +15,7 @@ from numpy.typing import ArrayLike, NDArray
 from keepscore.checks import Floats
 from keepscore.errors import MismatchError
 from keepscore.likelihood import Likelihood
-from keepscore.models.base import Model, ScoreKind, Symmetry
+from keepscore.models.base import Model, ScoreKind, Symmetry, declares_missing
 from keepscore.space import Space
 
 
@@ -57,6 +57,10 @@ class Narrowed:
     @property
     def structure(self) -> str | None:
         return self.model.structure
+
+    @property
+    def missing(self) -> bool:
+        return declares_missing(self.model)
 
     def settings(self) -> dict[str, Any]:
         return self.model.settings()
