@@ -96,7 +96,7 @@ def test_a_row_missing_in_part_does_not_pass_a_mixture_unnoticed():
         ((4, 2), "iid", "entries", "MaskedSetNetwork"),
         ((13, 8), "markov", "entries", "SequenceNetwork"),
         ((6, 3), "markov", "entries", "ResidualNetwork"),
-        ((25, 25), "gaussian-field", "entries", "ImageNetwork"),
+        ((25, 25), "gaussian-field", "entries", "MaskedLocalFieldNetwork"),
         ((5,), None, "entries", "ResidualNetwork"),
         ((500,), None, "entries", "MLP"),
     ],

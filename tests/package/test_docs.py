@@ -116,10 +116,11 @@ def test_the_page_on_imperfect_tests_runs(recwarn):
 
 
 SHORTER = {
-    "2_000": "300",
-    "4_000": "300",
-    "min_epochs=20": "min_epochs=1",
-    "min_epochs=30": "min_epochs=1",
+    "1_000": "200",
+    "3_000": "200",
+    "epochs=20": "epochs=1",
+    "epochs=25": "epochs=1",
+    "draws=300": "draws=60",
 }
 
 

@@ -13,8 +13,8 @@ A name is a size ("30k"), a family and a size ("mlp-30k"), or "auto".
     nothing, x of many         mlp                          mlp-30k
 
 Data with holes (NaN is "not observed"; `masking.py`) need networks that see them: "auto" takes
-mixture-set-10k or set-25k for "iid", sequence-30k for "markov" of 13 times or more, image-30k for
-fields of at least 22 x 22, and otherwise residual-25k or mlp-30k, each with the mask beside x.
+mixture-set-10k or set-25k for "iid", local-5k for fields, sequence-30k for "markov" of 13 times or
+more, and otherwise residual-25k or mlp-30k, the last three with the mask beside x.
 
 Rows of few numbers: at most 16, and continuous (a mixture of densities has no place on a lattice).
 
@@ -123,9 +123,9 @@ AUTO_ROWS = "mixture-set-10k"  # structure "iid", rows of few continuous numbers
 FEW_IN_ROW = 16
 AUTO_FEW = "residual-25k"
 AUTO_MANY = "mlp-30k"
-# For data with holes: the networks of the paper, and the smallest x they can be of.
+# For data with holes: the paper's network, and the fewest times it can be of; one for fields.
 AUTO_SEQUENCE, SEQUENCE_TIMES = "sequence-30k", 13
-AUTO_IMAGE, IMAGE_SIDE = "image-30k", 22
+AUTO_LOCAL = "local-5k"
 FEW = 256  # numbers in x: theta may enter before x is embedded
 # Of descriptions that can be read back. Sizes are not bounded by these but by the file of weights.
 MOST_AXES = 60  # NumPy has 64, and groups of observations need some
@@ -472,9 +472,8 @@ def _auto_with_holes(
         return AUTO_ROWS if few and holes == masking.ROWS else AUTO["iid"]
     if structure == "markov" and len(x_shape) == 2 and x_shape[0] >= SEQUENCE_TIMES:
         return AUTO_SEQUENCE
-    field = structure in ("gaussian-field", "stationary-field")
-    if field and min(x_shape) >= IMAGE_SIDE:
-        return AUTO_IMAGE
+    if structure in ("gaussian-field", "stationary-field"):
+        return AUTO_LOCAL
     return AUTO_FEW if 2 * math.prod(x_shape) <= FEW else AUTO_MANY
 
 
