@@ -107,7 +107,7 @@ FIXES = (
      "        if locked is False:\n", "        if False:\n",
      "tests/package/test_files.py -k one_writer"),
     ("two trainings in one folder", "training/train.py",
-     'with nullcontext() if folder is None else only_writer(folder, "training"):',
+     'with only_writer(folder, "training") if folder and writes else nullcontext():',
      "with nullcontext():", "tests/training/test_another_question.py -k one_training"),
     ("shards stay open", "data/reading.py",
      "            with open_regular(path) as file:\n",

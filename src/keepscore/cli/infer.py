@@ -114,8 +114,6 @@ def infer(
     if exact is None:
         _require_possible(surrogate, xs, model, settings)
     folder = None if out is None else make_folder(out)
-    fits = DataAnswer.of(surrogate, xs, model, settings, check_data)
-    fits.call_out()
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", KeepscoreWarning)
         if exact is not None:
@@ -131,6 +129,8 @@ def infer(
         intervals, volume = chosen.intervals, float(chosen.volume)
         tests = [_test(like, surrogate.space, text) for text in test or []]
     notes += [str(w.message) for w in caught if issubclass(w.category, KeepscoreWarning)]
+    fits = DataAnswer.of(surrogate, xs, model, settings, check_data)
+    fits.call_out()
     notes += fits.notes
 
     result = {

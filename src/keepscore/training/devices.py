@@ -15,6 +15,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
+from numpy.typing import NDArray
 
 from keepscore.errors import DomainError
 from keepscore.training import hosts
@@ -58,7 +59,7 @@ def placement(devices: int | None, batch_size: int) -> Placement:
             fix(other, pairs),
         )
 
-    def place(a: Any) -> jax.Array:
+    def place(a: NDArray[Any]) -> jax.Array:
         if not hosts.several():
             return jax.device_put(a, everywhere)
         # Every process has the whole array: nothing needs to be sent, or compared.

@@ -66,7 +66,7 @@ def meet(where: str) -> None:
         multihost_utils.sync_global_devices(where)
 
 
-def _digest(value: Any) -> np.ndarray:
+def _digest(value: object) -> np.ndarray:
     text = json.dumps(value, sort_keys=True)
     return np.frombuffer(hashlib.sha256(text.encode()).digest(), np.uint8).astype(np.int32)
 

@@ -150,6 +150,7 @@ def fit(engine: Engine, progress: Progress, shown: bool | None) -> None:
             _, stop = hosts.agree(0, asked.is_set())
             if position.finished or stop or late or engine.min_epochs <= FEW_EPOCHS:
                 progress.save(engine)
+            _, stop = hosts.agree(0, asked.is_set())  # also while it was written
             if stop and not position.finished:
                 _leave(engine, progress)
 
