@@ -163,7 +163,31 @@ def test_files_the_pages_link_to_are_there():
     assert [(str(p), link) for p, link in local if not (p.parent / link).exists()] == []
 
 
-@pytest.mark.parametrize("page", ["tutorial.md", "gallery/epidemic.md"])
+def test_the_page_on_volatility_runs(recwarn):
+    pytest.importorskip("numpyro")
+    page = (ROOT / "docs/gallery/volatility.md").read_text()
+    smaller = {
+        "10_000": "300",
+        "guard=False": "guard=False, min_epochs=1, max_epochs=1",
+        "sequence-30k": "mlp-1k",
+        "n=1_000": "n=100",
+        "groups=10": "groups=2",
+        "draws=200": "draws=100",
+    }
+    for large, small in smaller.items():
+        assert large in page
+        page = page.replace(large, small)
+    text, names = pages.run_page(page)
+    assert names["model"].score_kind == "joint"
+    assert names["xs"].shape == (10, 104, 1)
+    assert "calibrated" in text
+
+
+FILLED = ["tutorial", "gallery/epidemic", "gallery/volatility", "gallery/regression"]
+FILLED += ["howto/missing", "tutorials/joint_scores", "tutorials/one_data_set"]
+
+
+@pytest.mark.parametrize("page", [f"{name}.md" for name in FILLED])
 def test_outputs_in_pages_were_filled_in(page):
     text = (ROOT / "docs" / page).read_text()
     marks = pages.MARK.findall(text)
