@@ -41,6 +41,18 @@ def rows():
     return model, data, ks.train(data, config=SHORT, progress=False)
 
 
+def test_data_with_holes_are_like_the_training_data_unless_they_are_not(rows):
+    """Of three data sets of the model none is called unlike (level .01 each); in other units, all.
+    A NaN that reached the distance would call every one of them unlike."""
+    model, _, surrogate = rows
+    x = model.simulate(np.full((3, 1), 0.7), np.random.default_rng(8))
+    assert np.isnan(x).any()
+    for k in range(3):
+        found = ks.check_data(surrogate, x[k : k + 1], model, draws=100, seed=k)
+        assert found.novelty > 0.01
+        assert ks.check_data(surrogate, 55 * x[k : k + 1], model, draws=100).novelty < 0.01
+
+
 def test_rows_of_differing_n_come_close_to_the_closed_form(rows):
     """The slope by least squares and its error, n = 3 and n = 12, are the closed form's."""
     model, data, surrogate = rows

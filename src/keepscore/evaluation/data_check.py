@@ -298,8 +298,11 @@ def _novelty(
     count = compared_with(len(observed), level)
     theta = surrogate.space.uniform(FEWEST + count, rng, "train")
     trained = _features(surrogate, simulator.simulate(theta, rng))
+    ours = _features(surrogate, observed)
+    centre = _means(trained[:FEWEST])
+    # A feature that is not there, of an entry that was not observed, tells nothing.
+    trained, ours = (np.where(np.isnan(f), centre, f) for f in (trained, ours))
     fitted, others = trained[:FEWEST], trained[FEWEST:]  # of the first, distances are too short
-    centre = fitted.mean(axis=0)
     spread = np.atleast_2d(np.cov(fitted.T))
     scale = max(float(np.trace(spread)) / len(spread), np.finfo(float).tiny)
     half = np.linalg.cholesky(spread + RIDGE * scale * np.eye(len(spread)))
@@ -307,16 +310,29 @@ def _novelty(
     def distance(features: Floats) -> Floats:
         return np.linalg.norm(np.linalg.solve(half, (features - centre).T), axis=0)
 
-    typical, ours = distance(others), distance(_features(surrogate, observed))
-    p = (1 + int((typical >= ours.max()).sum())) / (count + 1)
+    typical, farthest = distance(others), distance(ours).max()
+    law = "distances from the training data must be finite"
+    invariants.require(np.isfinite([*typical, farthest]), "check_data", law, farthest)
+    p = (1 + int((typical >= farthest).sum())) / (count + 1)
     return min(1.0, p * len(observed))
 
 
 def _features(surrogate: Surrogate, x: NDArray[Any]) -> Floats:
-    """What the network makes of each observation, (n, k), and its plain moments."""
+    """What the network makes of each observation, (n, k), its plain moments, and the share that
+    was observed; NaN where there is nothing to tell."""
     rows = np.asarray(x, dtype=np.float64).reshape(len(x), -1)
-    moments = np.stack([rows.mean(axis=1), rows.std(axis=1), np.abs(rows).max(axis=1)], axis=1)
+    there = ~np.isnan(rows)
+    mean = _means(rows.T)
+    sd = np.sqrt(_means(((rows - mean[:, None]) ** 2).T))
+    largest = np.where(there, np.abs(rows), 0.0).max(axis=1)
+    moments = np.stack([mean, sd, largest, there.mean(axis=1)], axis=1)
     return np.concatenate([moments, surrogate.features(x)], axis=1)
+
+
+def _means(values: Floats) -> Floats:
+    """Of each column, of what is there; 0 where nothing is."""
+    there = ~np.isnan(values)
+    return np.where(there, values, 0.0).sum(axis=0) / np.maximum(there.sum(axis=0), 1)
 
 
 def _one_per_group(name: str, values: ArrayLike, groups: int) -> Floats:
