@@ -28,9 +28,9 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from keepscore.checks import Floats, as_data, as_floats, as_real, as_theta
+from keepscore.checks import Floats, as_data, as_floats, as_real, as_theta, require_choice
 from keepscore.errors import DomainError, DtypeError, MismatchError, ShapeError
-from keepscore.space import Region, Space
+from keepscore.space import REGIONS, Region, Space
 
 if TYPE_CHECKING:
     from jax import Array
@@ -385,6 +385,7 @@ class Likelihood:
     def known_maximum(self, region: Region = "base") -> Maximum | None:
         """The maximum over a region, if it has been searched for, here or in the whole that this
         is a selection of. `inference.maximise.maximum_of` searches where it has not."""
+        require_choice(region, "region", REGIONS)
         known = self._maxima.get(region)
         if self._whole is None:
             return known

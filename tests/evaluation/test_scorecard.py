@@ -138,3 +138,11 @@ def test_few_groups_far_off_are_counted_not_shown(card):
     hidden = int(ax.get_xlabel().removeprefix("exact (").split()[0])
     assert 1 <= hidden <= 0.02 * statistic.size + 1
     assert ax.get_xlim()[1] < 100
+
+
+@pytest.mark.parametrize("wrong", [None, 3, [], dict, np.zeros(3)])
+def test_what_is_no_surrogate_or_model_is_said(wrong):
+    model = WideToy()
+    for pair in ((wrong, model), (model, wrong)):
+        with pytest.raises(ks.errors.DtypeError):
+            ks.scorecard(*pair)

@@ -388,3 +388,11 @@ def test_bounds_of_a_logarithm_have_an_exponential():
     with pytest.raises(DomainError, match="are logarithms"):
         ks.Parameter("rate", 1, 1000, "log")
     ks.Parameter("rate", 1, 1000, "identity")
+
+
+@pytest.mark.parametrize("region", [[], {}, np.zeros((2, 2)), None, "bas", 3])
+def test_a_region_that_is_none_is_said(region):
+    like = FastToy().given(toy_groups(1)[2][0])
+    for ask in (ks.mle, ks.confidence_set):
+        with pytest.raises(ks.errors.UnknownNameError, match="region"):
+            ask(like, region=region)

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 from numpy.typing import ArrayLike
 
 from keepscore.budget import Say, as_minutes, voice
-from keepscore.checks import require_choice, require_package
+from keepscore.checks import require_choice, require_package, require_parts
 from keepscore.errors import KeepscoreWarning
 from keepscore.evaluation.estimate import Estimate
 from keepscore.evaluation.etest import (
@@ -268,6 +268,8 @@ def scorecard(
         >>> card.etest.lrt_mse.value, card.ltest.rmse_far.value
         (0.0, 0.0)
     """
+    require_parts(surrogate, "surrogate", "space", "log_ratio")
+    require_parts(model, "model", "name", "space", "simulate")
     require_same_space(surrogate.space, model.space)
     say = voice(progress, "scorecard")
     sets = exact_side(model, size, seed, say, minutes) if exact is None else exact
