@@ -174,11 +174,13 @@ class Traced:
     """A log-likelihood written in JAX, for samplers: function(data, theta (d,), group) -> scalar.
 
     `function` can be hashed and is equal for all data sets of one surrogate, so that what is
-    compiled for one serves the next; all that belongs to the observations is in `data`.
+    compiled for one serves the next; all that belongs to the observations is in `data`. double:
+    whether it is to be traced in float64.
     """
 
     function: TracedFunction
     data: PyTree[Array]
+    double: bool = False
 
     def __call__(self, theta: Array, group: Array) -> Array:
         return self.function(self.data, theta, group)
@@ -354,7 +356,7 @@ class Likelihood:
             surface=surface,
             traceable=None
             if traced is None
-            else Traced(OfChosen(traced.function), (traced.data, chosen)),
+            else Traced(OfChosen(traced.function), (traced.data, chosen), traced.double),
             refinement=None if refinement is None else refinement.of(chosen),
             observed=None if observed is None else tuple(observed[i] for i in chosen),
         )

@@ -88,3 +88,29 @@ def in_float32(like):
         pairs_gradient=lambda t, g: tuple(rounded(a) for a in like.pairs_gradient(t, g)),
         surface=lambda t: rounded(like.surface(t)),
     )
+
+
+def bent(exact, height=2.0):
+    """A surrogate: the exact likelihood plus a smooth error that moves estimates and sets."""
+
+    def error(theta):
+        angle = theta @ np.linspace(1.5, 1.0, theta.shape[1])
+        return height * (np.sin(angle) + 0.4 * theta[:, 0] ** 3)
+
+    def slope(theta):
+        weights = np.linspace(1.5, 1.0, theta.shape[1])
+        out = np.cos(theta @ weights)[:, None] * weights
+        out[:, 0] += 1.2 * theta[:, 0] ** 2
+        return height * out
+
+    def pairs_gradient(theta, group):
+        value, gradient = exact.pairs_gradient(theta, group)
+        return value + error(theta), gradient + slope(theta)
+
+    return replace(
+        exact,
+        kind="surrogate",
+        pairs=lambda theta, group: exact.pairs(theta, group) + error(theta),
+        pairs_gradient=pairs_gradient,
+        surface=lambda theta: exact.surface(theta) + error(theta),
+    )

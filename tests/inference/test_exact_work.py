@@ -9,8 +9,7 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
-from likelihoods import FastToy, toy_groups
-from test_refine import bent
+from likelihoods import FastToy, bent, toy_groups
 
 import keepscore as ks
 from keepscore.errors import (
@@ -21,6 +20,7 @@ from keepscore.errors import (
     NonFiniteError,
     SimulationError,
 )
+from keepscore.inference import exact_work
 from keepscore.inference.exact_work import ExactWork, _between_thetas
 
 
@@ -104,6 +104,45 @@ def test_a_killed_run_goes_on_where_it_was(tmp_path):
     once_more, rows = counted(exact)
     ks.refine(surrogate, once_more, 20, 1e-7, path=tmp_path)
     assert rows == []
+
+
+@pytest.mark.parametrize("kind", [KeyboardInterrupt, ValueError, NonFiniteError])
+def test_killed_in_the_middle_of_a_call_only_the_last_part_is_lost(tmp_path, monkeypatch, kind):
+    """Slow evaluations are kept one theta after the other, whoever ends the run."""
+    monkeypatch.setattr(exact_work, "PART_SECONDS", 0.0)
+    exact = exact_groups()
+    theta = np.repeat(some_rows(30)[0], 2, axis=0)
+    group = np.tile([0, 3], 30)
+    asked = []
+
+    def dies(at, of_group):
+        if len(asked) >= 40:
+            raise kind("enough")
+        asked.extend(zip(of_group.tolist(), map(tuple, at.tolist()), strict=True))
+        return exact.pairs_gradient(at, of_group)
+
+    with (
+        pytest.raises(kind) as caught,
+        ExactWork(replace(exact, pairs_gradient=dies), path=tmp_path) as work,
+    ):
+        work(theta, group)
+    assert 40 <= len(asked) < 60
+    if kind is NonFiniteError:
+        assert len(caught.value.computed.value) == len(asked)
+    again, rows = counted(exact)
+    with ExactWork(again, path=tmp_path) as work:
+        value, _ = work(theta, group)
+    assert len(rows) == 60 - len(asked)
+    assert not set(rows) & set(asked)
+    np.testing.assert_array_equal(value, exact.pairs(theta, group))
+
+
+def test_parts_grow_where_evaluations_are_fast(tmp_path):
+    exact = exact_groups()
+    with ExactWork(exact, path=tmp_path) as work:
+        work(*some_rows(1000))
+        work(*some_rows(1000, seed=2))
+    assert len(list(tmp_path.glob("part-*.npz"))) <= 5
 
 
 def test_a_folder_of_something_else_is_refused(tmp_path):

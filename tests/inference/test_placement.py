@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from likelihoods import FastToy, toy_groups
-from test_refine import bent
+from likelihoods import FastToy, bent, toy_groups
 
 import keepscore as ks
 from keepscore.inference.placement import (

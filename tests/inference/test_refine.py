@@ -8,7 +8,8 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from likelihoods import FastToy, Sharpened, from_function, toy_groups
+from likelihoods import FastToy, Sharpened, bent, from_function, toy_groups
+from scipy import stats
 
 import keepscore as ks
 from keepscore.errors import (
@@ -17,34 +18,9 @@ from keepscore.errors import (
     MismatchError,
     MissingError,
     NonFiniteError,
+    ShapeError,
 )
 from keepscore.likelihood import Traced
-
-
-def bent(exact, height=2.0):
-    """A surrogate: the exact likelihood plus a smooth error that moves estimates and sets."""
-
-    def error(theta):
-        angle = theta @ np.linspace(1.5, 1.0, theta.shape[1])
-        return height * (np.sin(angle) + 0.4 * theta[:, 0] ** 3)
-
-    def slope(theta):
-        weights = np.linspace(1.5, 1.0, theta.shape[1])
-        out = np.cos(theta @ weights)[:, None] * weights
-        out[:, 0] += 1.2 * theta[:, 0] ** 2
-        return height * out
-
-    def pairs_gradient(theta, group):
-        value, gradient = exact.pairs_gradient(theta, group)
-        return value + error(theta), gradient + slope(theta)
-
-    return replace(
-        exact,
-        kind="surrogate",
-        pairs=lambda theta, group: exact.pairs(theta, group) + error(theta),
-        pairs_gradient=pairs_gradient,
-        surface=lambda theta: exact.surface(theta) + error(theta),
-    )
 
 
 def toy_likelihood(groups=1, seed=0):
@@ -71,8 +47,6 @@ def quadratic(d, groups=1):
 
 def true_error(refined, exact, group, level=0.95, n=300):
     """Standard deviation of refined minus exact over the exact set."""
-    from scipy import stats
-
     one = exact.select(group)
     top = ks.mle(one)
     spread = np.linalg.cholesky(np.linalg.inv(top.information))
@@ -135,9 +109,9 @@ def test_values_alone_serve_where_the_model_has_no_score():
     )
     assert refined.refinement.reached.all()
     with_gradients = ks.refine(surrogate, exact, evaluations=40, tolerance=0.01)
-    assert (with_gradients.refinement.error < refined.refinement.error).all()
     for group in range(4):
-        assert true_error(refined, exact, group) < 0.03
+        off = true_error(refined, exact, group)
+        assert true_error(with_gradients, exact, group) < off < 0.03
 
 
 def test_the_estimated_error_is_true():
@@ -212,7 +186,8 @@ def test_outside_the_refined_region_the_correction_never_rises(slope):
     assert seen == {True, False} if slope else seen
     h = 1e-5
     for point in (*corners[outside], record.centre[0] + 0.01, 0.8 * corners[outside][0]):
-        _, gradient = refined.pairs_gradient(point[None], zero)
+        value, gradient = refined.pairs_gradient(point[None], zero)
+        np.testing.assert_allclose(refined.pairs(point[None], zero), value, rtol=1e-12)
         for j, step in enumerate(np.eye(2) * h):
             rise = refined.pairs((point + step)[None], zero) - refined.pairs(
                 (point - step)[None], zero
@@ -246,12 +221,35 @@ def test_bad_input_is_refused():
     with pytest.raises(DomainError, match="evaluations"):
         ks.refine(surrogate, exact, evaluations=3)
 
-    def broken(theta, group):
-        value, gradient = exact.pairs_gradient(theta, group)
-        return np.where(theta[:, 0] > -2, np.nan, value), gradient
+    with pytest.raises(DomainError, match="at most 1,000"):
+        ks.refine(surrogate, exact, evaluations=10**9)
+    _, _, x = toy_groups(1, seed=0)
+    with pytest.raises(MismatchError, match="single group"):
+        ks.refine(bent(FastToy().given(x)), FastToy().given(x[0]))
 
-    with pytest.raises(NonFiniteError, match="not finite at theta"):
-        ks.refine(surrogate, replace(exact, pairs_gradient=broken))
+    def answering(change):
+        def pairs_gradient(theta, group):
+            return change(*exact.pairs_gradient(theta, group))
+
+        return replace(exact, pairs_gradient=pairs_gradient)
+
+    for answer, kind, words in (
+        (lambda v, g: (v + np.nan, g), NonFiniteError, "exact log-likelihood is not finite"),
+        (lambda v, g: (v - np.inf, g), NonFiniteError, "exact log-likelihood is not finite"),
+        (lambda v, g: (v, g * np.nan), NonFiniteError, "exact score is not finite"),
+        (lambda v, g: (v[:-1], g[:-1]), ShapeError, "one value and one gradient per row"),
+        (lambda v, g: (v, g[:, :1]), ShapeError, "one value and one gradient per row"),
+    ):
+        with pytest.raises(kind, match=words) as caught:
+            ks.refine(surrogate, answering(answer))
+        assert caught.value.computed is not None  # nothing, if the first answer was none
+    gone = replace(
+        surrogate, pairs_gradient=lambda t, g: (np.full(len(t), np.nan), np.zeros(t.shape))
+    )
+    known = replace(exact, kind="surrogate")
+    gone.remember(ks.mle(known).maximum)
+    with pytest.raises(NonFiniteError, match="surrogate's log-likelihood"):
+        ks.refine(gone, exact)
 
 
 def test_the_traced_correction_is_the_same_function():
@@ -268,7 +266,8 @@ def test_the_traced_correction_is_the_same_function():
         group = np.array([i % 3])
         expected = plain.pairs(t[None], group) - bent(exact).pairs(t[None], group)
         found = refined.traceable(jnp.asarray(t, jnp.float32), int(group[0]))
-        assert float(found) == pytest.approx(expected[0], abs=2e-3)
+        inside = refined.refinement.contains(t[None], group)[0]
+        assert float(found) == pytest.approx(expected[0], abs=2e-3 if inside else 2e-2)
 
 
 def tilted(exact, slope):
@@ -374,3 +373,91 @@ def test_what_the_surrogate_was_off_by_is_told_and_warned_of():
     assert "the surrogate's was" in refined.basis
     with pytest.warns(KeepscoreWarning, match=r"differ by more than 3 .* same model"):
         ks.refine(tilted(exact, [20.0, 8.0]), exact)
+
+
+def banana(groups=1):
+    """A thin, bent set that reaches far from its maximum, cut by the box on one side."""
+
+    def value(theta, group):
+        x, y = theta[:, 0], theta[:, 1] - 1.2 * theta[:, 0] ** 2
+        return -0.5 * ((x - 0.3) / 0.3) ** 2 - 0.5 * ((y + 0.3) / 0.08) ** 2
+
+    def gradient(theta, group):
+        x, y = theta[:, 0], theta[:, 1] - 1.2 * theta[:, 0] ** 2
+        down = (y + 0.3) / 0.08**2
+        return np.column_stack([-(x - 0.3) / 0.3**2 + 2.4 * x * down, -down])
+
+    return from_function(value, gradient, d=2, groups=groups)
+
+
+@pytest.mark.parametrize("groups", [1, 3])
+def test_a_bent_set_is_refined_nearly_to_its_tips(groups):
+    """Tips of a thin, bent set may be missed, and the stated error does not know of them: a limit
+    that the how-to page tells. What is left is far below the surrogate's error."""
+    exact = banana(groups)
+    surrogate = bent(exact, 1.0)
+    refined = ks.refine(surrogate, exact, evaluations=40)
+    grid, group = exact.space.grid(121), np.zeros(121**2, dtype=int)
+    value = exact.pairs(grid, group)
+    inside = 2 * (value.max() - value) <= stats.chi2.ppf(0.99, 2)
+    assert inside.sum() > 300
+    before = (surrogate.pairs(grid, group) - value)[inside].std()
+    for i in range(groups):
+        assert refined.refinement.contains(grid[inside], group[inside] + i).mean() > 0.93
+        off = refined.pairs(grid[inside], group[inside] + i) - value[inside]
+        assert off.std() < 0.2 * before
+
+
+def test_a_surrogate_with_its_maximum_elsewhere_is_led_to_the_exact_one():
+    """First points lie where the exact likelihood has nothing; later ones count."""
+    exact = quadratic(2)
+    away = ks.mle(exact).estimate + np.array([-0.6, 0.5])
+    weight = np.linalg.inv(np.eye(2) * 0.02 + 0.01)
+
+    def value(theta, group):
+        u = theta - away
+        return -0.5 * np.einsum("mi,ij,mj->m", u, weight, u)
+
+    surrogate = replace(
+        from_function(value, lambda t, g: -(t - away) @ weight, d=2), kind="surrogate"
+    )
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", KeepscoreWarning)  # it is far off, and that is said
+        refined = ks.refine(surrogate, exact, evaluations=40)
+    np.testing.assert_allclose(ks.mle(refined).estimate, ks.mle(exact).estimate, atol=5e-3)
+    assert true_error(refined, exact, 0) < 3 * refined.refinement.error[0] < 0.1
+
+
+def test_the_best_round_is_the_answer(monkeypatch):
+    """A late interpolation that is worse by its own account does not replace an earlier one."""
+    from keepscore.inference.refinement_rounds import Rounds
+
+    exact, _ = toy_likelihood(3)
+    surrogate, tolerance = bent(exact), 1e-12  # never reached
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", KeepscoreWarning)
+        early = ks.refine(surrogate, exact, evaluations=20, tolerance=tolerance)
+        plain, count = Rounds.misfit, Rounds.fit
+        counts = []
+
+        def wild(self, rows):
+            return plain(self, rows) * (1e6 if self.count[rows[0]] == 20 else 1.0)
+
+        def noted(self, rows, cloud):
+            counts.append(int(self.count[rows[0]]))
+            return count(self, rows, cloud)
+
+        monkeypatch.setattr(Rounds, "misfit", wild)
+        monkeypatch.setattr(Rounds, "fit", noted)
+        late = ks.refine(surrogate, exact, evaluations=20, tolerance=tolerance)
+    assert counts[-1] == 20
+    assert len(counts) > 2
+    record = late.refinement
+    assert (record.error < 1.0).all()
+    assert (record.error >= early.refinement.error).all()
+    assert (record.evaluations >= 20).all()  # what was spent was spent
+    assert all(len(points) == 20 for points in record.points)
+    theta = ks.mle(exact).estimate
+    group = np.arange(3)
+    off = late.pairs(theta, group) - exact.pairs(theta, group)
+    assert np.abs(off - off.mean()).max() < 0.1

@@ -7,9 +7,8 @@ from importlib import import_module
 
 import numpy as np
 import pytest
-from likelihoods import FastToy, from_function, toy_groups
+from likelihoods import FastToy, bent, from_function, toy_groups
 from scipy import stats
-from test_refine import bent
 
 import keepscore as ks
 from keepscore.errors import KeepscoreWarning, MismatchError, NonFiniteError

@@ -10,6 +10,7 @@ from keepscore.numerics.kriging import (
     Kriging,
     Setting,
     _covariance,
+    _densities,
     _solve,
     all_powers,
     powers_up_to,
@@ -73,24 +74,27 @@ def test_the_gradient_is_that_of_the_value(slopes):
     value, slope = smooth(points)
     made, _ = kriging.fit(points, value, slope if slopes else None, points)
     u, group = in_ball(rng, 8, 3), np.arange(8) % 2
-    _, gradient = made.at(u, group)
+    value, gradient = made.at(u, group)
+    np.testing.assert_array_equal(made.value(u, group), value)
     for j, step in enumerate(np.eye(3) * h):
         rise = made.at(u + step, group)[0] - made.at(u - step, group)[0]
         np.testing.assert_allclose(rise / (2 * h), gradient[:, j], rtol=1e-5, atol=1e-6)
 
 
-def test_leaving_out_by_formula_is_leaving_out():
-    """The formula for e_i against a fit without point i."""
-    rng, setting = np.random.default_rng(2), Setting(2, 2.0, 1e-6)
+@pytest.mark.parametrize("degree", [1, 2, 3])
+def test_leaving_out_by_formula_is_leaving_out(degree):
+    """The formula for e_i against a fit without point i. All degrees share their factors."""
+    rng, setting = np.random.default_rng(2), Setting(degree, 2.0, 1e-6)
     points = in_ball(rng, 1, 9, 2)
     value, slope = smooth(points)
     y = np.concatenate([value[..., None], slope], axis=2)
-    density = _solve(points, y, setting)[0]
+    settings = [Setting(k, length, 1e-6) for k in (3, 1, 2) for length in (2.0, 5.0)]
+    density = _densities(points, y, settings)[settings.index(setting)]
     squares, log_det = 0.0, 0.0
     for i in range(9):
         rest = np.delete(np.arange(9), i)
         out = _solve(points[:, rest], y[:, rest], setting, points[:, [i]])
-        _, weights, beta, length, scale, sd = out
+        weights, beta, length, scale, sd = out
         without = Kriging(points[:, rest], weights, beta, all_powers(2), length, scale)
         predicted, along = without.at(points[0, [i]], np.zeros(1, dtype=int))
         e = y[0, i] - np.concatenate([predicted, along[0]])

@@ -12,14 +12,15 @@ them, and no task begins in the middle of a theta. Each worker, a process of thi
 an existing Dask cluster, gets the likelihood once and computes on one thread.
 
 On disk a folder holds identity.json (the space, the groups, and exact values that tell one data set
-from another) and one part-*.npz of plain arrays per call: killed at any time, what was written is
-whole and is used by the next run.
+from another) and part-*.npz of plain arrays, each about PART_SECONDS of work: killed at any time,
+what was written is whole and is used by the next run.
 """
 
 from __future__ import annotations
 
 import io
 import os
+import time
 from collections.abc import Iterator
 from concurrent.futures import Future, as_completed
 from concurrent.futures.process import BrokenProcessPool
@@ -37,6 +38,7 @@ from keepscore.errors import (
     KeepscoreError,
     MismatchError,
     MissingError,
+    ShapeError,
     SimulationError,
 )
 from keepscore.files import make_folder, read_sealed, write_atomically, write_sealed
@@ -53,6 +55,8 @@ IDENTITY = "identity.json"
 PROBED = 3  # groups whose exact value at the centre of the box identifies the data
 TASKS_PER_WORKER = 4
 ROWS_PER_TASK = 4  # fewer are not worth a worker
+PART_SECONDS = 20.0  # of work that is kept at a time
+MOST_GROWTH = 8.0  # of a part's number of rows over the one before
 
 
 class Evaluated(NamedTuple):
@@ -88,6 +92,7 @@ class ExactWork:
         self.exact, self.with_gradient = exact, True
         self.jobs = require_count(jobs, "jobs")
         self._rows: dict[tuple[int, bytes], int] = {}
+        self._part_rows = 0  # as many as take PART_SECONDS, once that is known
         self._parts: list[Evaluated] = []
         self._known: Evaluated | None = None
         self._workers: ProcessPoolExecutor | None = None
@@ -125,9 +130,8 @@ class ExactWork:
             together = np.column_stack([group[new].astype(np.float64), theta[new]])
             _, first = np.unique(together, axis=0, return_index=True)
             new = new[np.sort(first)]
-            value, gradient = self._compute(theta[new], group[new])
-            self._keep(Evaluated(theta[new], np.asarray(group[new], np.int64), value, gradient))
-        self._bar.update(len(keys))
+            self._compute_and_keep(theta[new], np.asarray(group[new], np.int64))
+        self._bar.update(len(keys) - len(new))
         known, rows = self.computed(), [self._rows[key] for key in keys]
         return known.value[rows], known.gradient[rows]
 
@@ -144,6 +148,31 @@ class ExactWork:
 
     # --- computing ---
 
+    def _compute_and_keep(self, theta: Floats, group: Integers) -> None:
+        """Rows in parts that take about PART_SECONDS each and are kept one after the other: what is
+        lost when a run is killed, or its likelihood fails, is one part."""
+        order = np.lexsort((group, *theta.T))
+        begins = np.append(_begins(theta[order]), len(order))  # of the next theta
+        workers = self._worker_count()
+        self._part_rows = self._part_rows or ROWS_PER_TASK * TASKS_PER_WORKER * workers
+        fewest, start = ROWS_PER_TASK * workers if workers > 1 else 1, 0
+        while start < len(order):
+            end = min(start + self._part_rows, len(order))
+            stop = int(begins[np.searchsorted(begins, end)])
+            rows = order[start:stop]
+            began = time.perf_counter()
+            value, gradient = self._compute(theta[rows], group[rows])
+            self._keep(Evaluated(theta[rows], group[rows], value, gradient))
+            self._bar.update(len(rows))
+            faster = PART_SECONDS / max(time.perf_counter() - began, 1e-6)
+            self._part_rows = max(fewest, int((stop - start) * min(faster, MOST_GROWTH)))
+            start = stop
+
+    def _worker_count(self) -> int:
+        if self._client is None:
+            return self.jobs
+        return max(1, sum(self._client.nthreads().values()))
+
     def _compute(self, theta: Floats, group: Integers) -> tuple[Floats, Floats]:
         if self.with_gradient:
             try:
@@ -154,10 +183,7 @@ class ExactWork:
 
     def _in_tasks(self, theta: Floats, group: Integers, gradient: bool) -> tuple[Floats, Floats]:
         order = np.lexsort((group, *theta.T))
-        workers = self.jobs
-        if self._client is not None:
-            workers = max(1, sum(self._client.nthreads().values()))
-        count = min(workers * TASKS_PER_WORKER, len(theta) // ROWS_PER_TASK)
+        count = min(self._worker_count() * TASKS_PER_WORKER, len(theta) // ROWS_PER_TASK)
         value, slope = np.empty(len(theta)), np.zeros(theta.shape)
         if self._client is None and (self.jobs == 1 or count < 2):
             with one_thread():
@@ -320,8 +346,15 @@ def _evaluate(
 ) -> tuple[Floats, Floats]:
     if gradient:
         value, slope = exact.pairs_gradient(theta, group)
-        return np.asarray(value, np.float64), np.asarray(slope, np.float64)
-    return np.asarray(exact.pairs(theta, group), np.float64), np.zeros(theta.shape)
+    else:
+        value, slope = exact.pairs(theta, group), np.zeros(theta.shape)
+    value, slope = np.asarray(value, np.float64), np.asarray(slope, np.float64)
+    if value.shape != theta.shape[:1] or slope.shape != theta.shape:
+        raise ShapeError(
+            f"The exact likelihood must give one value and one gradient per row, {theta.shape[:1]} "
+            f"and {theta.shape}; it gave {value.shape} and {slope.shape}."
+        )
+    return value, slope
 
 
 # --- workers -------------------------------------------------------------------------------------
@@ -357,10 +390,14 @@ def _on_cluster(
         return _evaluate(there.likelihood(), theta, group, gradient)
 
 
+def _begins(ordered: Floats) -> Integers:
+    """Where the next theta begins in rows (m, d) that are sorted by theta; not the first one."""
+    return np.flatnonzero(np.any(ordered[1:] != ordered[:-1], axis=1)) + 1
+
+
 def _between_thetas(theta: Floats, order: Integers, count: int) -> list[Integers]:
     """Rows in this order as about `count` tasks; all rows of one theta are in one task."""
-    ordered = theta[order]
-    begins = np.flatnonzero(np.any(ordered[1:] != ordered[:-1], axis=1)) + 1
+    begins = _begins(theta[order])
     ideal = np.linspace(0, len(order), count + 1)[1:-1]
     places = np.searchsorted(begins, ideal)
     cuts = np.unique(begins[places[places < len(begins)]])

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
@@ -144,25 +144,26 @@ def sample(
         charts = Charts.at_maxima(like.space, found, group)
     else:
         charts = Charts.at_maxima(like.space, starts, np.arange(len(group)))
-    reference = found.value[group]
-    own = Own(
-        jnp.asarray(charts.z_hat, jnp.float32),
-        jnp.asarray(charts.a, jnp.float32),
-        jnp.asarray(group, jnp.int32),
-        jnp.asarray(reference, jnp.float32),
-        # What float32 loses of the reference.
-        jnp.asarray(reference - reference.astype(np.float32), jnp.float32),
-    )
-    rng = np.random.default_rng(seed)
+    double = like.traceable is not None and like.traceable.double
+    real = np.float64 if double else np.float32
+    reference, rng = found.value[group], np.random.default_rng(seed)
     start = rng.standard_normal((len(group), like.space.d))
-    keys = jax.random.split(jax.random.key(int(rng.integers(2**31))), len(group))
-    with _on_host(like) as key:
-        traced = like.traceable or Traced(_Called(like.space.d), jnp.int32(key))
-        low, width = (jnp.asarray(side, jnp.float32) for side in (charts.low, charts.width))
-        given = Given(traced.data, low, width)
+    with _on_host(like) as number, jax.enable_x64(True) if double else nullcontext():
+        own = Own(
+            jnp.asarray(charts.z_hat, real),
+            jnp.asarray(charts.a, real),
+            jnp.asarray(group, jnp.int32),
+            jnp.asarray(reference, real),
+            # What float32 loses of the reference.
+            jnp.asarray(reference - reference.astype(real), real),
+        )
+        keys = jax.random.split(jax.random.key(int(rng.integers(2**31))), len(group))
+        traced = like.traceable or Traced(_Called(like.space.d), jnp.int32(number))
+        low, width = (jnp.asarray(side, real) for side in (charts.low, charts.width))
+        given = Given(jax.tree.map(jnp.asarray, traced.data), low, width)
         check, run = _programs(traced.function, prior, settings)
         _require_usable(check(given, Own(*(array[0] for array in own))))
-        sampled = run(keys, jnp.asarray(start, jnp.float32), own, given)
+        sampled = run(keys, jnp.asarray(start, real), own, given)
         stats = {name: np.asarray(array) for name, array in sampled.items()}
     return charts.theta(stats.pop("position").astype(float)), stats
 

@@ -11,6 +11,7 @@ and D is interpolated from exact values and gradients at points in the group's c
     placement.py           where exact values are asked for
     refinement_rounds.py   ask, interpolate, test, until the estimated error is small
     refinement.py          what was done: error, cost, and where it holds
+    few_sizes.py           a compiled surrogate asked in few sizes: little is compiled
     exact_work.py          exact values over processes or a cluster, kept on disk
 
 Nothing is claimed outside the region that was refined, and `Refinement.contains` says where that
@@ -32,6 +33,7 @@ from keepscore.cluster import Cluster
 from keepscore.errors import DomainError, KeepscoreWarning, MismatchError
 from keepscore.inference.correction import Correction, TracedSum, corrected, joined
 from keepscore.inference.exact_work import ExactWork
+from keepscore.inference.few_sizes import with_few_sizes
 from keepscore.inference.maximise import climb_again, maximise
 from keepscore.inference.refinement import Refinement
 from keepscore.inference.refinement_rounds import Goal, Rounds
@@ -47,6 +49,7 @@ from keepscore.likelihood import (
 from keepscore.space import Region, Space
 
 EVALUATIONS, TOLERANCE, LEVEL = 40, 0.01, 0.99
+MOST_EVALUATIONS = 1000  # per group: matrices of the interpolation have (1 + d) times as many rows
 SECOND = 2.0  # of the set's Lambda: other maxima up to there are asked about
 GROUPS_AT_ONCE = 256
 FAR = 3.0  # surrogate and exact log-likelihood differ by more: is it the same model?
@@ -90,7 +93,8 @@ def refine(
             evaluations of something else.
         NonFiniteError: The exact likelihood is not finite where the surrogate's sets lie. What was
             computed is in the error's `computed`, and in `path`.
-        DomainError: A tolerance that is not positive, or too few evaluations.
+        DomainError: A tolerance that is not positive; too few evaluations, or over 1,000.
+        ShapeError: The exact likelihood does not give one value and gradient per row.
 
     Example:
         >>> import numpy as np
@@ -113,6 +117,11 @@ def refine(
     """
     require_together(like, exact)
     evaluations = require_count(evaluations, "evaluations", minimum=like.space.d + 3)
+    if evaluations > MOST_EVALUATIONS:
+        raise DomainError(
+            f"evaluations must be at most {MOST_EVALUATIONS:,} per group; got {evaluations:,}. "
+            "Where so many can be afforded, use the exact likelihood itself."
+        )
     level = require_level(level)
     tolerance = as_number(tolerance, "tolerance")
     seed = require_count(seed, "seed", minimum=0)
@@ -164,6 +173,7 @@ def refine_with(
 ) -> Likelihood:
     """`refine`, by exact work that has begun already."""
     goal = Goal(evaluations, float(tolerance), level, region, seed)
+    like = with_few_sizes(like)
     chunks = np.array_split(np.arange(like.group_count), -(-like.group_count // GROUPS_AT_ONCE))
     correction = joined([Rounds(like[c], work, c, goal).run() for c in chunks])
     if not correction.record.reached.all():
@@ -190,7 +200,7 @@ def refine_with(
     more = None if like.traceable is None else correction.traced_data()
     if like.traceable is not None and more is not None:
         ours = like.traceable
-        traced = Traced(TracedSum(ours.function), (ours.data, more))
+        traced = Traced(TracedSum(ours.function), (ours.data, more), ours.double)
         refined = replace(refined, traceable=traced)
     return _with_maximum(refined, correction, work, region)
 
@@ -272,8 +282,13 @@ def require_together(like: Likelihood, exact: Likelihood) -> None:
     here, there = (
         f"{one.group_count} group(s) of {one.group_size} observation(s)" for one in (like, exact)
     )
-    if here != there or like.single != exact.single:
+    if here != there:
         raise MismatchError(f"Both likelihoods must be of the same data: {here}, and {there}.")
+    if like.single != exact.single:
+        raise MismatchError(
+            "Both likelihoods must be of the same data, in the same shape: one is of a single "
+            "group, (n, ...), the other of a list of one group, (1, n, ...)."
+        )
     if like.observed is not None and exact.observed is not None:
         pairs = zip(like.observed, exact.observed, strict=True)
         differ = [i for i, (ours, theirs) in enumerate(pairs) if ours != theirs]

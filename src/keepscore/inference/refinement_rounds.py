@@ -5,18 +5,21 @@ Round by round, for every group that is still open,
     1  the refined likelihood is maximised anew; a cloud of points around it, those inside its set
        at `level`, is where the answer is used,
     2  exact values are asked for where the interpolation is least sure,
-    3  before they are used they test it: z = (D - predicted) / predicted standard deviation.
+    3  before they are used they test it: z = (D - predicted) / predicted standard deviation,
+    4  all that is known is interpolated again, in the metric of the region as it is now.
 
 The estimated error is the root mean square, over the cloud, of the predicted standard deviation,
-times an upper bound, sure to 90%, of the root mean square of z (never less than one): few tests
-that went well prove little. A group is done when that is below the tolerance, new points have
-confirmed it and the region has not moved since, or when its evaluations are spent.
+times an upper bound, sure to 97.5%, of the root mean square of z (never less than one): few tests
+that went well prove little, and no error below a tenth of the tolerance is claimed. A group is done
+when that is below the tolerance, two rounds of new points have confirmed it and the region has not
+moved since, or when its evaluations are spent: then the interpolation with the smallest error of
+all rounds is its answer.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from scipy import stats
@@ -41,10 +44,15 @@ REACH = 1.25  # of the radius of the set at `level`, for sets that are not quite
 ROUNDS = 6
 MISSED = 0.05  # of the set that may lie outside the region it was looked for in
 PARTICLES = 64  # of the cloud: places all over the set, whatever its shape
-FIRST_STEPS, STEPS = 5, 2  # that particles walk, at first and in each round
+FIRST_STEPS, STEPS = 5, 3  # that particles walk, at first and in each round
+WIDER = 1.4  # than the region: where some of them begin
 OFF_LATTICE, OUTSIDE = 1e-3, 1e-6  # how much such candidates are wanted
+FARTHEST = 2.0  # radii of the region: points beyond say nothing of it
+FEWEST_POINTS = 2  # times d + 1, that are used wherever they lie
 CONFIRMED = 3  # exact points that must have tested the interpolation before a group is done
-SURE = 0.9  # that errors are not larger than tests so far say
+TWICE = 2  # rounds of tests: what the first one taught must have been tested too
+LEAST_CLAIM = 0.1  # of the tolerance: a few tests cannot show that an error is smaller
+SURE = 0.975  # that errors are not larger than tests so far say
 PRIOR_TESTS = 2.0  # z = 1 counted as often in the mean of z^2
 
 
@@ -75,10 +83,10 @@ class Rounds:
         self.unit = fill_ball(CLOUD, d, goal.seed)
         self.unit[0] = 0.0  # the maximum itself
         self.rng = np.random.default_rng([goal.seed, 0x9A27])
-        self.particles = np.zeros((g, PARTICLES, d))
+        self.particles = np.repeat(self.peak[:, None], PARTICLES, axis=1)
         region = self.first_region()
-        # The chart of the interpolant stays; the region moves with what is learned.
-        self.origin, self.a = region
+        # The region moves with what is learned; the chart of an interpolant is that of its fit.
+        self.origin, self.a = region.centre.copy(), region.factor.copy()
         self.centre, self.factor = region.centre.copy(), region.factor.copy()
         self.steps = lattice_steps(self.a @ np.swapaxes(self.a, 1, 2), self.radius, most)
         # How much a candidate is wanted: points off the shared lattice only where it has no more.
@@ -88,8 +96,10 @@ class Rounds:
         self.value, self.exact_value = np.zeros((g, most)), np.zeros((g, most))
         self.count = np.zeros(g, dtype=np.int64)
         self.tests, self.squares = np.zeros(g), np.zeros(g)
+        self.tested = np.zeros(g, dtype=np.int64)  # rounds
         self.error, self.reached = np.full(g, np.inf), np.zeros(g, dtype=bool)
         self.before = np.zeros(g)
+        self.so_far: Correction | None = None
         terms = len(kriging.all_powers(d))
         self.kriging = Kriging(
             np.zeros((g, most, d)),
@@ -102,7 +112,8 @@ class Rounds:
 
     def run(self) -> Correction:
         d, goal = self.origin.shape[1], self.goal
-        first = min(goal.evaluations - CONFIRMED, 3 * d)
+        tests = TWICE * CONFIRMED
+        first = max(min(goal.evaluations - tests, 3 * d), min(goal.evaluations - CONFIRMED, d + 1))
         step = max(CONFIRMED, -(-(goal.evaluations - first) // ROUNDS))
         rows = np.arange(len(self.origin))
         cloud = self.cloud(rows)
@@ -110,10 +121,12 @@ class Rounds:
         while len(rows):
             sd = self.fit(rows, cloud)
             inside = self.inside(rows, cloud)
-            self.error[rows] = _rms(sd[:, :CLOUD], inside[:, :CLOUD]) * self.misfit(rows)
+            error = _rms(sd[:, :CLOUD], inside[:, :CLOUD]) * self.misfit(rows)
+            self.error[rows] = np.maximum(error, LEAST_CLAIM * goal.tolerance)
             settled = self.move(rows)
-            known = settled & (self.tests[rows] >= CONFIRMED)
+            known = settled & (self.tests[rows] >= CONFIRMED) & (self.tested[rows] >= TWICE)
             self.reached[rows] = (self.error[rows] <= goal.tolerance) & known
+            self.keep_best(rows)
             left = goal.evaluations - int(self.count[rows[0]])
             go_on = ~self.reached[rows] & (left > 0)
             rows, settled = rows[go_on], settled[go_on]
@@ -131,7 +144,27 @@ class Rounds:
                 theta[settled] = _taken(before[settled], chosen)
                 self.ask(rows, theta)
                 self.test(rows[settled], np.take_along_axis(sd[settled], chosen, axis=1))
-        return self.correction()
+        return self.best()
+
+    def keep_best(self, rows: Integers) -> None:
+        """Note the interpolants of those groups (r,) whose error has never been smaller."""
+        now = self.correction()
+        if self.so_far is None:
+            self.so_far = now.copy()
+            return
+        then = self.so_far.record.error
+        self.so_far.put(rows[self.reached[rows] | (self.error[rows] <= then[rows])], now)
+
+    def best(self) -> Correction:
+        """Every group's best interpolant: one more point may turn a fair one into a wild one."""
+        last = self.correction()
+        if self.so_far is None:
+            return last
+        # What was spent was spent.
+        record = replace(
+            self.so_far.record, evaluations=last.record.evaluations, points=last.record.points
+        )
+        return replace(self.so_far, record=record)
 
     def spread(self, rows: Integers, cloud: Floats, n: int) -> Floats:
         """n places (r, n, d) spread over the region."""
@@ -155,7 +188,9 @@ class Rounds:
     ) -> tuple[Ellipsoid, Floats]:
         """The ellipsoid around a likelihood's set, which is looked for in these, the last the most
         likely one, and particles (r, n, d) all over the set. best (r,): its maximum."""
-        theta = np.concatenate([self.free(region) for region in regions], axis=1)
+        wide = Ellipsoid(regions[-1].centre, regions[-1].factor / WIDER)
+        starts = [self.free(region) for region in (*regions, wide)]
+        theta = np.concatenate([*starts, self.particles[rows]], axis=1)
         box = (self.low, self.high)
 
         def values(at: Floats) -> Floats:
@@ -189,16 +224,21 @@ class Rounds:
         r, m, d = theta.shape
         flat, group = theta.reshape(-1, d), np.repeat(rows, m)
         value, slope = self.work(flat, self.number[group])
-        sound = np.isfinite(value) & np.isfinite(slope).all(axis=1)
-        if not sound.all():
-            bad = int(np.flatnonzero(~sound)[0])
-            raise NonFiniteError(
-                f"The exact log-likelihood is not finite at theta = {flat[bad].tolist()} (group "
-                f"{int(self.number[group[bad]])}), where the surrogate's confidence set lies. Are "
-                "both likelihoods of the same model? What was computed is in `computed` of this "
-                "error, and in the folder if path= was given."
-            )
         ours, our_slope = self.like.pairs_gradient(flat, group)
+        for name, told, gradient, who in (
+            ("exact", value, slope, "where the surrogate's confidence set lies"),
+            ("surrogate's", ours, our_slope, "inside its own confidence set"),
+        ):
+            finite = np.isfinite(told), np.isfinite(gradient).all(axis=1)
+            if not (finite[0] & finite[1]).all():
+                bad = int(np.flatnonzero(~(finite[0] & finite[1]))[0])
+                what = "score" if finite[0][bad] else "log-likelihood"
+                raise NonFiniteError(
+                    f"The {name} {what} is not finite at theta = {flat[bad].tolist()} (group "
+                    f"{int(self.number[group[bad]])}), {who}. Are both likelihoods of the same "
+                    "model? What was computed is in `computed` of this error, and in the folder if "
+                    "path= was given."
+                )
         new = slice(int(self.count[rows[0]]), int(self.count[rows[0]]) + m)
         self.theta[rows, new] = theta
         self.exact_value[rows, new] = value.reshape(r, m)
@@ -207,24 +247,44 @@ class Rounds:
         self.count[rows] += m
 
     def fit(self, rows: Integers, cloud: Floats) -> Floats:
-        """Interpolate what is known; standard deviations (r, c) at the candidates."""
+        """Interpolate what is known, in the metric of the region as it is now; standard deviations
+        (r, c) at the candidates. Points far from the region, asked for before it was found, would
+        bend a polynomial: they are left out."""
+        self.origin[rows], self.a[rows] = self.centre[rows], self.factor[rows]
         n = int(self.count[rows[0]])
         u = self.chart(rows, self.theta[rows, :n])
-        slope = None
-        if self.work.with_gradient:  # d / du = a^-1 d / dtheta
-            slope = np.einsum("rij,rmj->rmi", np.linalg.inv(self.a[rows]), self.slope[rows, :n])
-        made, sd = kriging.fit(u, self.value[rows, :n], slope, self.chart(rows, cloud))
-        k = self.kriging
-        k.points[rows, :n], k.weights[rows, :n] = made.points, made.weights
-        k.beta[rows], k.length[rows], k.scale[rows] = made.beta, made.length, made.scale
+        size = np.sqrt((u**2).sum(axis=2))
+        near = np.argsort(size, axis=1, kind="stable")
+        fewest = min(n, FEWEST_POINTS * (u.shape[2] + 1))
+        used = np.maximum((size <= FARTHEST * self.radius).sum(axis=1), fewest)
+        value, slope = self.value[rows, :n], self.slope[rows, :n]
+        slope = np.einsum("rij,rmj->rmi", np.linalg.inv(self.a[rows]), slope)  # d / du
+        there = self.chart(rows, cloud)
+        sd, k = np.empty(there.shape[:2]), self.kriging
+        k.weights[rows] = 0.0
+        for m in np.unique(used):
+            i = np.flatnonzero(used == m)
+            # Those nearest, in the order in which they were asked for.
+            index = np.sort(near[i, :m], axis=1)
+            points = _taken(u[i], index)
+            gradients = _taken(slope[i], index) if self.work.with_gradient else None
+            values = np.take_along_axis(value[i], index, axis=1)
+            made, sd[i] = kriging.fit(points, values, gradients, there[i])
+            of = rows[i]
+            k.points[of, :m], k.weights[of, :m] = made.points, made.weights
+            k.beta[of], k.length[of], k.scale[of] = made.beta, made.length, made.scale
         return sd
+
+    def known(self) -> Kriging:
+        """The interpolants, without room for points still to come."""
+        return self.kriging.first(int(self.count.max()))
 
     def inside(self, rows: Integers, cloud: Floats) -> np.ndarray:
         """Which candidates lie in the refined set at the level: (r, c) of bool. Notes the standard
         deviation of D over them."""
         r, m, d = cloud.shape
         at, group = self.chart(rows, cloud).reshape(-1, d), np.repeat(rows, m)
-        more = self.kriging.at(at, group)[0].reshape(r, m)
+        more = self.known().value(at, group).reshape(r, m)
         value = self.values(rows, cloud, self.like) + more
         best = np.maximum(value.max(axis=1), self.known_best(rows))
         inside = drop(best[:, None], value) <= self.cut
@@ -255,9 +315,10 @@ class Rounds:
         n = int(self.count[rows[0]])
         new = slice(n - m, n)
         u = self.chart(rows, self.theta[rows, new])
-        predicted, _ = self.kriging.at(u.reshape(-1, u.shape[2]), np.repeat(rows, m))
+        predicted = self.known().value(u.reshape(-1, u.shape[2]), np.repeat(rows, m))
         z = (self.value[rows, new] - predicted.reshape(sd.shape)) / sd
         self.tests[rows] += m
+        self.tested[rows] += 1
         self.squares[rows] += (z**2).sum(axis=1)
 
     def misfit(self, rows: Integers) -> Floats:
@@ -296,7 +357,7 @@ class Rounds:
             radius=self.radius,
             points=tuple(t[:n] for t, n in zip(self.theta, self.count, strict=True)),
         )
-        return Correction(self.kriging, self.origin, self.a, record)
+        return Correction(self.known(), self.origin, self.a, record)
 
 
 def _least_chi2(count: Floats) -> Floats:

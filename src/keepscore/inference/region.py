@@ -28,7 +28,7 @@ from keepscore.inference.statistic import drop
 from keepscore.likelihood import Integers, Maximum
 
 DOUBLINGS, HALVINGS = 8, 6  # of a step along an axis, to find where the set ends
-MARGIN = 1.05  # between the farthest point of the set that was seen and R
+MARGIN = 1.15  # between the farthest point of the set that was seen and R
 STRIDES = (0.3, 1.2)  # of a difference of two particles
 FEWEST = 8  # points of a set, times d, for a covariance
 THINNEST = 0.04  # squared half axis, of the ellipsoid before: a set seen as flat is not flat

@@ -28,7 +28,9 @@ Dubrule 1983 (leaving out).
 from __future__ import annotations
 
 import itertools
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import numpy as np
 
@@ -38,8 +40,7 @@ from keepscore.likelihood import Integers
 LENGTHS = (1.5, 3.0, 6.0, 12.0)
 NOISES = (1e-10, 1e-7, 1e-4)  # variance of the noise of an observation, as a share of s^2
 DEGREES = (1, 2, 3)
-TRIED = 48  # groups on which settings are compared before a few are tried on all
-KEPT = 8  # those that most of them like best
+GROUPS_AT_ONCE = 64  # whose settings are compared: keeps memory flat
 BLOCK = 4_000_000  # numbers in one block of predictions
 SMALLEST_SCALE = 1e-12
 
@@ -70,26 +71,46 @@ class Kriging:
 
     def at(self, u: Floats, group: Integers) -> tuple[Floats, Floats]:
         """Values (m,) and gradients (m, d) at u (m, d) of the functions of these groups (m,)."""
-        m, (n, d) = len(u), self.points.shape[1:]
-        values, gradients = np.empty(m), np.empty((m, d))
-        step = max(1, BLOCK // (n * (1 + d) ** 2))
-        for i in range(0, m, step):
-            part = slice(i, i + step)
+        values, gradients = np.empty(len(u)), np.empty(u.shape)
+        for part in self._blocks(len(u)):
             values[part], gradients[part] = self._block(u[part], group[part])
         return values, gradients
 
-    def _block(self, u: Floats, group: Integers) -> tuple[Floats, Floats]:
+    def value(self, u: Floats, group: Integers) -> Floats:
+        """The values alone, in a third of the time."""
+        values = np.empty(len(u))
+        for part in self._blocks(len(u)):
+            values[part] = self._sums(u[part], group[part])[0]
+        return values
+
+    def _blocks(self, m: int) -> Iterator[slice]:
+        n, d = self.points.shape[1:]
+        step = max(1, BLOCK // (n * (1 + d) ** 2))
+        return (slice(i, i + step) for i in range(0, m, step))
+
+    def _sums(self, u: Floats, group: Integers) -> tuple[Floats, Floats, Floats, Floats, Floats]:
+        """Values (m,), and what their gradients need: u - points, the kernel, sums of weights and
+        the square of the length."""
         r = u[:, None, :] - self.points[group]
         square = self.length[group, None] ** 2
-        k = np.exp(-0.5 * (r**2).sum(axis=2) / square)
-        a, b = self.weights[group, :, 0], self.weights[group, :, 1:]
-        # Sum over points of a k + b . (d k / d point), and its gradient in u.
-        along = (b * r).sum(axis=2) / square
-        p, slope = monomials(u, self.powers)
-        value = (k * (a + along)).sum(axis=1) + (p * self.beta[group]).sum(axis=1)
-        inner = b / square[..., None] - r * ((a + along) / square)[..., None]
-        gradient = (k[..., None] * inner).sum(axis=1)
+        k = np.exp(-0.5 * np.einsum("mni,mni->mn", r, r) / square)
+        # Sum over points of a k + b . (d k / d point).
+        weights = self.weights[group]
+        both = weights[..., 0] + np.einsum("mni,mni->mn", weights[..., 1:], r) / square
+        p = monomial_values(u, self.powers)
+        value = np.einsum("mn,mn->m", k, both) + np.einsum("mt,mt->m", p, self.beta[group])
+        return value, r, k, both, square
+
+    def _block(self, u: Floats, group: Integers) -> tuple[Floats, Floats]:
+        value, r, k, both, square = self._sums(u, group)
+        inner = (self.weights[group, :, 1:] - r * both[..., None]) / square[..., None]
+        _, slope = monomials(u, self.powers)
+        gradient = np.einsum("mn,mni->mi", k, inner)
         return value, gradient + np.einsum("mtj,mt->mj", slope, self.beta[group])
+
+    def first(self, n: int) -> Kriging:
+        """The same, where no group has more than n points."""
+        return replace(self, points=self.points[:, :n], weights=self.weights[:, :n])
 
 
 def fit(
@@ -106,25 +127,16 @@ def fit(
         else np.concatenate([values[..., None], gradients], 2)
     )
     settings = _settings(n, d, y.shape[2])
-    density = np.full((len(settings), g), -np.inf)
-    some = np.arange(g) if g <= TRIED else np.linspace(0, g - 1, TRIED).astype(int)
-    for k, setting in enumerate(settings):
-        density[k, some] = _solve(points[some], y[some], setting)[0]
-    if g > TRIED:
-        wins = np.bincount(density[:, some].argmax(axis=0), minlength=len(settings))
-        for k in np.argsort(-wins, kind="stable")[:KEPT]:
-            density[k] = _solve(points, y, settings[k])[0]
-        # Where none of these has factors, all are tried.
-        rest = np.flatnonzero(np.isneginf(density.max(axis=0)))
-        for k in range(len(settings)) if len(rest) else ():
-            density[k, rest] = _solve(points[rest], y[rest], settings[k])[0]
+    blocks = np.array_split(np.arange(g), -(-g // GROUPS_AT_ONCE))
+    parts = [_densities(points[rows], y[rows], settings) for rows in blocks if len(rows)]
+    density = np.concatenate(parts, axis=1)
     chosen = density.argmax(axis=0)
     weights, beta = np.zeros((g, n, y.shape[2])), np.zeros((g, len(all_powers(d))))
     length, scale, sd = np.ones(g), np.zeros(g), np.zeros(candidates.shape[:2])
     for number in np.unique(chosen):
         rows = np.flatnonzero(chosen == number)
-        parts = _solve(points[rows], y[rows], settings[number], candidates[rows])[1:]
-        for kept, new in zip((weights, beta, length, scale, sd), parts, strict=True):
+        found = _solve(points[rows], y[rows], settings[number], candidates[rows])
+        for kept, new in zip((weights, beta, length, scale, sd), found, strict=True):
             kept[rows] = new
     whole = np.zeros((g, n, 1 + d))
     whole[..., : y.shape[2]] = weights
@@ -136,13 +148,18 @@ def all_powers(d: int) -> Integers:
     return powers_up_to(d, max(DEGREES))
 
 
+def monomial_values(u: Floats, powers: Integers) -> Floats:
+    """u^powers (..., terms) at u (..., d)."""
+    value = np.ones((*u.shape[:-1], len(powers)))
+    for j, table in enumerate(_tables(u)):
+        value *= table[..., powers[:, j]]
+    return value
+
+
 def monomials(u: Floats, powers: Integers) -> tuple[Floats, Floats]:
     """u^powers (..., terms) at u (..., d), and its gradient (..., terms, d)."""
-    d = u.shape[-1]
-    value = np.ones((*u.shape[:-1], len(powers)))
-    table = [np.stack([u[..., j] ** k for k in range(max(DEGREES) + 1)], axis=-1) for j in range(d)]
-    for j in range(d):
-        value = value * table[j][..., powers[:, j]]
+    d, table = u.shape[-1], _tables(u)
+    value = monomial_values(u, powers)
     slope = np.zeros((*value.shape, d))
     for j in range(d):
         some = powers[:, j] > 0
@@ -152,6 +169,14 @@ def monomials(u: Floats, powers: Integers) -> tuple[Floats, Floats]:
                 part = part * table[other][..., powers[some, other]]
         slope[..., some, j] = part
     return value, slope
+
+
+def _tables(u: Floats) -> list[Floats]:
+    """Per coordinate its powers (..., degrees)."""
+    return [
+        np.stack([u[..., j] ** k for k in range(max(DEGREES) + 1)], axis=-1)
+        for j in range(u.shape[-1])
+    ]
 
 
 def _settings(n: int, d: int, per_point: int) -> list[Setting]:
@@ -171,57 +196,122 @@ def powers_up_to(d: int, degree: int) -> Integers:
     return np.array(rows, dtype=np.int64).reshape(-1, d)
 
 
-def _solve(
-    points: Floats, y: Floats, setting: Setting, candidates: Floats | None = None
-) -> tuple[Floats, ...]:
-    """Density of what is left out (g,), and, given candidates, the parts of the interpolant."""
-    g, n, d = points.shape
-    per = y.shape[2]
-    powers = powers_up_to(d, setting.degree)
-    size, terms = n * per, len(powers)
-    k = _covariance(points, points, setting.length, per).reshape(g, size, size)
+class _Factors(NamedTuple):
+    """What leaving out and predicting need: L^-1 (g, size, size), Q (g, size, terms), R (g, terms,
+    terms), V = (I - Q Q') L^-1, and which groups have factors at all (g,)."""
+
+    inverse_l: Floats
+    q: Floats
+    r: Floats
+    v: Floats
+    sound: np.ndarray
+
+
+def _factors(covariance: Floats, p: Floats, per: int, length: float, noise: float) -> _Factors:
+    """Of covariances (g, size, size) of z without noise, and monomials P (g, size, terms)."""
+    size = covariance.shape[1]
     # The noise of a gradient is that of a value over the length.
-    noise = np.where(np.arange(size) % per == 0, 1.0, setting.length**-2.0) * setting.noise
-    k = k + np.eye(size) * noise
-    value, slope = monomials(points, powers)
-    p = value[:, :, None, :]
-    if per > 1:
-        p = np.concatenate([p, np.swapaxes(slope, 2, 3)], axis=2)
-    p = p.reshape(g, size, terms)
-    flat = y.reshape(g, size)
-    inverse_l, sound = _inverse_factors(k)
+    on_diagonal = np.where(np.arange(size) % per == 0, 1.0, length**-2.0) * noise
+    inverse_l, sound = _inverse_factors(covariance + np.eye(size) * on_diagonal)
     q, r = np.linalg.qr(inverse_l @ p)
     v = inverse_l - q @ (np.swapaxes(q, 1, 2) @ inverse_l)
-    vy = np.einsum("gij,gj->gi", v, flat)
-    by = np.einsum("gji,gj->gi", v, vy).reshape(g, n, per)
-    columns = v.reshape(g, size, n, per)
-    own = np.einsum("gsni,gsnj->gnij", columns, columns, optimize=True)
-    eigenvalues = np.linalg.eigvalsh(own)
+    return _Factors(inverse_l, q, r, v, sound)
+
+
+def _trend(points: Floats, per: int, powers: Integers) -> Floats:
+    """P (g, n * per, terms): monomials, and their derivatives if per > 1."""
+    g, n, _ = points.shape
+    if per == 1:
+        return monomial_values(points, powers)
+    value, slope = monomials(points, powers)
+    both = np.concatenate([value[:, :, None, :], np.swapaxes(slope, 2, 3)], axis=2)
+    return both.reshape(g, n * per, len(powers))
+
+
+def _densities(points: Floats, y: Floats, settings: Sequence[Setting]) -> Floats:
+    """Density (settings, g) of what is left out.
+
+    Low degrees come first among the monomials, so the first columns of Q belong to a lower degree,
+    and one factorisation serves all degrees of a length and a noise: with W = Q' L^-1,
+
+        B of the lower degree  =  B of the higher one  +  W_k' W_k,   k the rows between them
+    """
+    (g, n, d), per = points.shape, y.shape[2]
+    flat = y.reshape(g, n * per)
+    out = np.empty((len(settings), g))
+    for length in dict.fromkeys(s.length for s in settings):
+        covariance = _covariance(points, points, length, per).reshape(g, n * per, n * per)
+        for noise in dict.fromkeys(s.noise for s in settings if s.length == length):
+            some = [k for k, s in enumerate(settings) if (s.length, s.noise) == (length, noise)]
+            some.sort(key=lambda k: -settings[k].degree)
+            p = _trend(points, per, powers_up_to(d, settings[some[0]].degree))
+            found = _factors(covariance, p, per, length, noise)
+            w = np.swapaxes(found.q, 1, 2) @ found.inverse_l
+            blocks, by = _own(found.v, n, per), _times_squared(found.v, flat)
+            last = p.shape[2]
+            for k in some:
+                terms = len(powers_up_to(d, settings[k].degree))
+                if terms < last:
+                    between = w[:, terms:last]
+                    blocks = blocks + _own(between, n, per)
+                    by = by + _times_squared(between, flat)
+                    last = terms
+                r = found.r[:, :terms, :terms]
+                out[k] = _left_out(blocks, by.reshape(g, n, per), r, found.sound)[0]
+    return out
+
+
+def _own(v: Floats, n: int, per: int) -> Floats:
+    """The blocks (g, n, per, per) of V'V that belong to one point each; V (g, rows, n * per)."""
+    columns = v.reshape(len(v), v.shape[1], n, per)
+    return np.einsum("gsni,gsnj->gnij", columns, columns, optimize=True)
+
+
+def _times_squared(v: Floats, y: Floats) -> Floats:
+    """V'V y (g, size); V (g, rows, size), y (g, size)."""
+    return np.einsum("gji,gj->gi", v, np.einsum("gij,gj->gi", v, y))
+
+
+def _left_out(
+    own: Floats, by: Floats, r: Floats, sound: np.ndarray
+) -> tuple[Floats, Floats, np.ndarray]:
+    """Density of what is left out (g,), s^2 (g,), and whether they mean anything (g,)."""
+    n, per = by.shape[1:]
+    values, vectors = np.linalg.eigh(own)
     pivots = np.abs(np.diagonal(r, axis1=1, axis2=2))
-    sound &= (eigenvalues.min(axis=(1, 2)) > 0) & (pivots.min(axis=1) > 1e-12 * pivots.max(axis=1))
-    own = np.where(sound[:, None, None, None], own, np.eye(per))
-    r = np.where(sound[:, None, None], r, np.eye(terms))
-    left_out = np.linalg.solve(own, by[..., None])[..., 0]
-    square = np.einsum("gni,gnij,gnj->gn", left_out, own, left_out)
-    scale2 = np.maximum(square.mean(axis=1) / per, SMALLEST_SCALE**2)
-    log_det = np.linalg.slogdet(own)[1].sum(axis=1)
-    density = 0.5 * log_det - 0.5 * size * np.log(scale2)
-    density = np.where(sound & np.isfinite(density), density, -np.inf)
-    if candidates is None:
-        return (density,)
+    sound = sound & (values.min(axis=(1, 2)) > 0)
+    sound &= pivots.min(axis=1) > 1e-12 * pivots.max(axis=1)
+    values = np.where(sound[:, None, None], values, 1.0)
+    # e_i' B_ii e_i = (B y)_i' B_ii^-1 (B y)_i
+    square = (np.einsum("gnij,gni->gnj", vectors, by) ** 2 / values).sum(axis=(1, 2))
+    scale2 = np.maximum(square / (n * per), SMALLEST_SCALE**2)
+    density = 0.5 * np.log(values).sum(axis=(1, 2)) - 0.5 * n * per * np.log(scale2)
+    return np.where(sound & np.isfinite(density), density, -np.inf), scale2, sound
+
+
+def _solve(
+    points: Floats, y: Floats, setting: Setting, candidates: Floats
+) -> tuple[Floats, Floats, Floats, Floats, Floats]:
+    """Weights, beta, length and s of interpolants with one setting, and standard deviations."""
+    (g, n, d), per = points.shape, y.shape[2]
+    size, powers, flat = n * per, powers_up_to(d, setting.degree), y.reshape(g, n * per)
+    covariance = _covariance(points, points, setting.length, per).reshape(g, size, size)
+    p = _trend(points, per, powers)
+    inverse_l, q, r, v, sound = _factors(covariance, p, per, setting.length, setting.noise)
+    by = _times_squared(v, flat).reshape(g, n, per)
+    _, scale2, sound = _left_out(_own(v, n, per), by, r, sound)
+    r = np.where(sound[:, None, None], r, np.eye(len(powers)))
     inverse_r = np.linalg.inv(r)
     beta = np.zeros((g, len(all_powers(d))))
     ly = np.einsum("gij,gj->gi", inverse_l, flat)
-    beta[:, :terms] = np.einsum("gij,gsj,gs->gi", inverse_r, q, ly, optimize=True)
+    beta[:, : len(powers)] = np.einsum("gij,gsj,gs->gi", inverse_r, q, ly, optimize=True)
     there = _covariance(candidates, points, setting.length, per, gradients_of_first=False)
     lk = there.reshape(g, -1, size) @ np.swapaxes(inverse_l, 1, 2)
-    trend = (monomials(candidates, powers)[0] - lk @ (q @ r)) @ inverse_r
+    trend = (monomial_values(candidates, powers) - lk @ (q @ r)) @ inverse_r
     variance = 1 - (lk**2).sum(axis=2) + (trend**2).sum(axis=2)
     scale = np.sqrt(scale2)
     sd = scale[:, None] * np.sqrt(np.maximum(variance, setting.noise))
-    weights = by
-    length = np.full(g, setting.length)
-    return density, weights, beta, length, scale, sd
+    return by, beta, np.full(g, setting.length), scale, sd
 
 
 def _covariance(
