@@ -19,6 +19,7 @@ _HOMES = {
     "KeepscoreError": "keepscore.errors",
     "KeepscoreWarning": "keepscore.errors",
     "check_model": "keepscore.models.laws",
+    "standardise": "keepscore.models.standardise",
     "Dataset": "keepscore.data",
     "dataset": "keepscore.data",
     "simulate": "keepscore.data",

@@ -37,6 +37,7 @@ from keepscore.likelihood import Likelihood as Likelihood
 from keepscore.losses.settings import ASA as ASA
 from keepscore.losses.settings import BCE as BCE
 from keepscore.models.laws import check_model as check_model
+from keepscore.models.standardise import standardise as standardise
 from keepscore.reports.compose import report as report
 from keepscore.space import Parameter as Parameter
 from keepscore.space import Space as Space

@@ -48,6 +48,22 @@ def no_log_determinant(gaussian):
     )
 
 
+def no_trend_determinant(field):
+    """The contrasts' density without log det(X' Sigma^-1 X): a profile likelihood, not REML."""
+    plain = type(field)(shape=field.x_shape, space=field.space)
+
+    def log_prob(theta, x):
+        return plain.log_prob(theta, x - field.fitted_trend(theta, x))
+
+    return Faulty(field, log_prob=log_prob)
+
+
+def trend_ignored(field):
+    """The density of a mean-zero field, for data whose trend was taken off."""
+    plain = type(field)(shape=field.x_shape, space=field.space)
+    return Faulty(field, log_prob=plain.log_prob)
+
+
 def rate_off(model, parameter, factor=1.05):
     """The likelihood uses one rate times 1.05; the simulator does not."""
     shift = np.eye(model.space.d)[parameter] * np.log(factor)

@@ -27,6 +27,8 @@ def models():
     yield ks.models.GaussianField(shape=(9, 9))
     yield ks.models.StudentTField(shape=(9, 9))
     yield ks.models.GaussianField(shape=(6, 9), kernel="matern32")
+    yield ks.models.GaussianField(shape=(4, 5), trend="linear")
+    yield ks.models.StudentTField(shape=(4, 4), trend="constant")
     yield ks.models.GaussianField(locations=np.random.default_rng(0).uniform(-3, 3, (40, 2)))
 
 
@@ -46,6 +48,12 @@ FAULTS = {
     "score flipped (toy)": lambda: faults.flipped_score(TOY),
     "score flipped (SIS)": lambda: faults.flipped_score(ks.models.SIS()),
     "log-determinant dropped": lambda: faults.no_log_determinant(ks.models.GaussianField(**FIELD)),
+    "log-determinant of the trend dropped": lambda: faults.no_trend_determinant(
+        ks.models.GaussianField(shape=(4, 4), trend="linear")
+    ),
+    "a mean taken for known that was taken off": lambda: faults.trend_ignored(
+        ks.models.GaussianField(shape=(4, 4), trend="linear")
+    ),
     "infection rate x 1.05": lambda: faults.rate_off(ks.models.SIS(), 0),
     "recovery rate x 1.05": lambda: faults.rate_off(ks.models.SIS(), 1),
     "Gaussian field transposed": lambda: faults.transposed(ks.models.GaussianField(**FIELD)),

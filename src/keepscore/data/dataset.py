@@ -30,6 +30,7 @@ from keepscore.data.sharded import ShardedArray
 from keepscore.errors import DomainError, DtypeError, MissingError, ShapeError
 from keepscore.models.base import ScoreKind, Symmetry
 from keepscore.models.graphs import as_weights
+from keepscore.models.trend import Trend
 from keepscore.space import Space
 
 Array = NDArray[Any] | ShardedArray
@@ -55,6 +56,8 @@ class Dataset:
         contacts: Where x (T, K) are states of K people on a graph, its weights (K, K): entry
             [k, j] is the weight of j on k.
         missing: Whether NaN in x means "not observed". Elsewhere NaN is an error.
+        trend: An unknown mean, as a model declares it. It was taken off x, and a surrogate takes it
+            off the data that it is given.
 
     Raises:
         ShapeError, DtypeError, NonFiniteError: The arrays do not fit together.
@@ -80,6 +83,7 @@ class Dataset:
     provenance: Mapping[str, Any] = field(default_factory=dict)
     contacts: Floats | None = None
     missing: bool = False
+    trend: Trend | None = None
 
     def __post_init__(self) -> None:
         if not isinstance(self.space, Space):
@@ -105,6 +109,10 @@ class Dataset:
             require_choice(self.score_kind, "score_kind", ("exact", "joint"))
         if not isinstance(self.provenance, Mapping):
             raise DtypeError(f"provenance must be a dictionary; got {self.provenance!r}.")
+        if self.trend is not None:
+            if not isinstance(self.trend, Trend):
+                raise DtypeError(f"trend must be that of a model; got {self.trend!r:.80}.")
+            self.trend.basis(self.x.shape[1:])
         if self.contacts is not None:
             weights = as_weights(self.contacts)
             weights.flags.writeable = False
@@ -192,14 +200,18 @@ class Dataset:
         return kept if self.score is None else {**kept, "score": self.score}
 
     def _declared(self) -> dict[str, Any]:
-        declared = {
+        declared: dict[str, Any] = {
             "space": self.space.to_dict(),
             "score_kind": self.score_kind,
             "structure": self.structure,
             "symmetries": [s.to_dict() for s in self.symmetries],
         }
         # Only where it says something: older fingerprints stay as they are.
-        return {**declared, "missing": True} if self.missing else declared
+        if self.missing:
+            declared["missing"] = True
+        if self.trend is not None:
+            declared["trend"] = self.trend.settings()
+        return declared
 
 
 def dataset(

@@ -37,8 +37,10 @@ from keepscore.models.base import (
     declares_missing,
     describe,
     registered,
+    trend_of,
 )
 from keepscore.models.graphs import as_weights, plain_weights
+from keepscore.models.trend import trend_from
 from keepscore.space import Space
 
 SHARDS = 64
@@ -47,7 +49,7 @@ MOST_BYTES = 64 * 2**20
 MOST_SHARDS = 2**15  # their records fit into one manifest
 MOST_N = 2**60  # rows, and bytes
 MOST_GIVEN = 1_000_000  # numbers in a theta that a plan holds
-OWN = ("contacts", "given", "missing")  # what only some plans tell
+OWN = ("contacts", "given", "missing", "trend")  # what only some plans tell
 ON_INVALID = ("raise", "drop")
 NEEDED = (
     *("name", "space", "x_shape", "x_dtype", "score_kind", "symmetries", "structure"),
@@ -73,6 +75,7 @@ class Plan:
     contacts: Mapping[str, Any] | list[Any] | None = None  # where the description has no graph
     given: list[list[float]] | None = None  # theta (n, d), where it is not the design's
     missing: bool | None = None  # True where NaN in x means "not observed"
+    trend: Mapping[str, Any] | None = None  # of an unknown mean, taken off x
 
     @property
     def space(self) -> Space:
@@ -164,6 +167,8 @@ class Plan:
         require_possible(self)
         if self.missing not in (None, True) or (self.missing and dtype.kind != "f"):
             raise ValueError("missing is not True of floating x")
+        if self.trend is not None:
+            trend_from(self.trend).basis(self.x_shape)
         if self.contacts is not None and len(as_weights(self.contacts)) != self.x_shape[1]:
             raise ValueError("the graph is not one of these people")
         space = self.space
@@ -218,7 +223,7 @@ def make_plan(
     x_dtype = np.dtype(model.x_dtype)
     if x_dtype.kind not in "biuf":
         raise DtypeError(f"x_dtype of {model.name} must be real numbers; got {x_dtype}.")
-    holes = declares_missing(model)
+    holes, trend = declares_missing(model), trend_of(model)
     if holes and x_dtype.kind != "f":
         raise DtypeError(
             f"x of {model.name} may be missing, so its x_dtype must be floating, which holds NaN; "
@@ -242,6 +247,7 @@ def make_plan(
         contacts=_own_contacts(model, x_shape),
         given=None if given is None else given.tolist(),
         missing=True if holes else None,
+        trend=None if trend is None else trend.settings(),
     )
 
 

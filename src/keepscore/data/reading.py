@@ -18,6 +18,7 @@ from keepscore.data.plan import Plan
 from keepscore.data.sharded import ShardedArray
 from keepscore.errors import FormatError, MissingError, StorageError
 from keepscore.files import as_path, open_regular
+from keepscore.models.trend import trend_from
 from keepscore.npy import OpenArray, as_npy
 
 Stamp = tuple[int, ...]
@@ -155,6 +156,7 @@ def as_dataset(
         provenance=provenance,
         contacts=plan.contact_weights() if plan.structure == "markov" else None,
         missing=plan.missing is True,
+        trend=None if plan.trend is None else trend_from(plan.trend),
     )
 
 

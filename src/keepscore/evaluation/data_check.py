@@ -19,6 +19,9 @@ features of each observation from those of simulations over the whole box,
 
 p = the share of simulations as far out as the farthest observation, times the observations. There
 are so many simulations that n observations beyond all of them have p at most half the level.
+
+An unknown mean (the `trend` of a model) is taken off xs before all of this, as it is off every
+simulation: whatever it is, it is no misfit.
 """
 
 from __future__ import annotations
@@ -32,7 +35,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from keepscore.checks import Floats, as_floats, as_real, require_count, require_level, require_parts
+from keepscore.checks import (
+    Floats,
+    as_floats,
+    as_real,
+    require_count,
+    require_level,
+    require_parts,
+    require_values,
+)
 from keepscore.errors import (
     DomainError,
     DtypeError,
@@ -44,11 +55,13 @@ from keepscore.errors import (
 from keepscore.evaluation.data_summaries import summaries
 from keepscore.inference import invariants, mle
 from keepscore.inference.maximise import maximum_of
-from keepscore.models.base import Model, build
+from keepscore.models.base import Model, build, declares_missing, trend_of
 from keepscore.surrogate import Surrogate
 
 LIKELIHOOD = "maximised log-likelihood"
 FEATURES = "like the training data"
+IN_UNITS_OF_X = ("mean", "sd", "sd of the observations' means")  # other summaries have no unit
+ROUNDING = 1e-9
 RIDGE = 1e-6
 FEWEST = 1_000  # simulations that features are compared with, at least
 STREAM = 0xDA7A  # keeps these draws apart from others of the same seed
@@ -201,6 +214,10 @@ def check_data(
             f"check_data takes one group of observations, (n, {inner}); got {observed.shape}. "
             "Call it once per group."
         )
+    trend = trend_of(simulator)
+    require_values(observed, "xs", declares_missing(simulator))
+    if trend is not None:  # unknown, so nothing of it can be wrong; simulations are without it
+        observed = trend.take_off(observed)
     rng = np.random.default_rng([seed, STREAM])
     novelty = None
     if isinstance(source, Surrogate):
@@ -213,6 +230,8 @@ def check_data(
         groups = np.asarray(simulated).reshape(draws, n, *simulator.x_shape)
         every = np.concatenate([observed[None].astype(float), groups.astype(float)])
         found = summaries(every, simulator.structure)
+        if trend is not None:
+            found = _left_by_a_trend(found, every)
         if extra is not None:
             named = extra(every)
             if not isinstance(named, Mapping):
@@ -232,6 +251,14 @@ def check_data(
     overall = (1 + int((largest[1:] >= largest[0]).sum())) / (draws + 1)
     se = math.sqrt(overall * (1 - overall) / draws)
     return DataCheck(simulator.name, estimate, tuple(rows), overall, se, draws, level, novelty)
+
+
+def _left_by_a_trend(found: dict[str, Floats], every: NDArray[Any]) -> dict[str, Floats]:
+    """Summaries without those that are zero once a trend is taken off, but for rounding: its z
+    would be as good as any."""
+    size = float(np.sqrt(np.nanmean(every**2)))
+    units = dict.fromkeys((*IN_UNITS_OF_X,), size)
+    return {k: v for k, v in found.items() if np.abs(v).max() > ROUNDING * units.get(k, 1.0)}
 
 
 def two_sided(table: Floats) -> Floats:

@@ -65,7 +65,7 @@ from keepscore.inference.null_distribution import Calibration
 from keepscore.likelihood import as_groups
 from keepscore.locks import only_writer
 from keepscore.losses import ASA, BCE
-from keepscore.models.base import Model, describe
+from keepscore.models.base import Model, declares_missing, describe
 from keepscore.models.laws import check_model
 from keepscore.models.narrowed import Narrowed
 from keepscore.reports.compose import report
@@ -573,7 +573,7 @@ class _Run:
 
 
 def _one_group(model: Model, xs: ArrayLike) -> NDArray[Any]:
-    observed, single = as_groups(xs, tuple(model.x_shape))
+    observed, single = as_groups(xs, tuple(model.x_shape), missing=declares_missing(model))
     if not single:
         raise DomainError(
             f"xs must be the observations of one system, (n, *x_shape); got {len(observed)} "

@@ -295,6 +295,8 @@ def _inside(sets: Sequence[Dataset], space: Space) -> Dataset:
         _still_there(first, space),
         {"model": first.provenance.get("model"), "rounds": len(sets)},
         first.contacts,
+        first.missing,
+        first.trend,
     )
 
 

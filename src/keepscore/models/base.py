@@ -18,6 +18,9 @@ of what was observed, x (n, *x_shape) with NaN, serves `with_missing`:
 
     log_prob_observed(theta, x)             -> (n,)
     log_prob_and_score_observed(theta, x)   -> (n,), (n, d)
+
+`trend` says that the mean of x is unknown, in the span of some columns (`trend.py`): log_prob is
+the same whatever of it is added to x, and `simulate` draws x with it taken off.
 """
 
 from __future__ import annotations
@@ -32,6 +35,7 @@ from numpy.typing import ArrayLike, NDArray
 from keepscore.checks import Floats, as_data, as_real, as_theta, require_name, require_pairs
 from keepscore.errors import DomainError, FormatError, KeepscoreError, unknown_name
 from keepscore.likelihood import Integers, Likelihood, as_groups, digests
+from keepscore.models.trend import Trend
 from keepscore.space import Space
 
 ScoreKind = Literal["exact", "joint"]
@@ -158,8 +162,11 @@ class Model(Protocol):
     def structure(self) -> str | None:
         """What networks may rely on: "markov" (x is (T, K), a time-homogeneous chain),
         "stationary-field" (x is a regular grid, the likelihood a function of a quadratic form of
-        x), "gaussian-field" (the same, and the log-likelihood itself quadratic in x), "iid" (x is
-        (n, ...), its rows independent and alike given theta), or None."""
+        x, the same for its mirror images), "gaussian-field" (the same, and the log-likelihood
+        itself quadratic in x), "field" (x is a regular grid, and no more is said), "iid" (x is
+        (n, ...), its rows independent and alike given theta), "series" (x is (T, ...), rows in time
+        order), "events" (x is (N,), times of events in order, from 0 on, NaN after the last), or
+        None."""
         ...
 
     def settings(self) -> dict[str, Any]: ...
@@ -176,6 +183,12 @@ class Model(Protocol):
 def declares_missing(source: object) -> bool:
     """Whether NaN in x means "not observed" to this model or data set: its `missing` says so."""
     return bool(getattr(source, "missing", False))
+
+
+def trend_of(source: object) -> Trend | None:
+    """The unknown mean that this model or data set declares, if it does: its `trend`."""
+    found = getattr(source, "trend", None)
+    return found if isinstance(found, Trend) else None
 
 
 def as_pairs(

@@ -11,6 +11,12 @@ alpha = L^-T z), the log-density and the score, and A is folded once onto the ta
 which every dSigma_k is a table too. Scattered locations take the same route with one dense block,
 and so do the observed sites of a field with missing values (`numerics.some_places`).
 
+With a `trend` the mean is not zero but unknown, X beta (`trend`), and beta is integrated out: the
+likelihood is that of the error contrasts, S - p numbers that do not depend on beta. Contrasts of an
+elliptical law have the same law with K' Sigma K, so that q, log det and A above are those of
+`numerics.contrasts`, and S is S - p. The likelihood of x + X b is that of x, for every b;
+`simulate` draws the residuals of least squares, which carry all contrasts.
+
 `Field` is abstract: `GaussianField` and `StudentTField` give h, w and the slope of h.
 """
 
@@ -19,7 +25,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -40,6 +46,8 @@ from keepscore.errors import (
 )
 from keepscore.likelihood import Integers, Likelihood, as_groups, digests
 from keepscore.models.base import ScoreKind, Symmetry, as_pairs
+from keepscore.models.trend import Trend, as_trend, observed_basis
+from keepscore.numerics.contrasts import Contrasts, without
 from keepscore.numerics.covariance import StationaryCovariance
 from keepscore.numerics.dense import DenseBlocks
 from keepscore.numerics.kernels import require_kernel
@@ -54,11 +62,24 @@ DEFAULT_SIDE = 25
 DEFAULT_FIXED = {"sigma2": 1.0, "eps": 0.0}
 
 
+class _Density(NamedTuple):
+    """log p (g, n) at one theta, and what its gradient needs: whitened x, w, the slope of h, and
+    the rows that went to a trend."""
+
+    value: Floats
+    z: list[Floats]
+    weight: Floats
+    slope: Floats
+    spent: list[Floats] | None
+
+
 class Field(ABC):
-    """A mean-zero elliptical field on a regular grid over [-extent, extent]^2, or at locations."""
+    """An elliptical field on a regular grid over [-extent, extent]^2, or at locations; its mean is
+    zero or unknown."""
 
     name: ClassVar[str]
     _parameter_names: ClassVar[tuple[str, ...]]
+    _structure: ClassVar[str] = "stationary-field"  # of a grid
     x_dtype: np.dtype[Any] = np.dtype(np.float64)
     score_kind: ScoreKind | None = "exact"
 
@@ -71,6 +92,7 @@ class Field(ABC):
         kernel: str = "exponential",
         locations: ArrayLike | None = None,
         space: Space | Mapping[str, Any] | None = None,
+        trend: str | ArrayLike | None = None,
     ) -> None:
         self.kernel = require_kernel(kernel)
         if space is None:
@@ -94,6 +116,11 @@ class Field(ABC):
             self.x_shape = (len(self.locations),)
             self.blocks = DenseBlocks(self.locations)
         self.size = int(np.prod(self.x_shape))
+        self.trend: Trend | None = as_trend(trend, self.x_shape, self.locations)
+        self._contrasts: Contrasts | None = None
+        if self.trend is not None:
+            columns = self.trend.basis(self.x_shape).T.reshape(-1, *self.x_shape)
+            self._contrasts = Contrasts(self.blocks.to_blocks(columns))
 
     @classmethod
     @abstractmethod
@@ -104,8 +131,8 @@ class Field(ABC):
     def _radial(
         self, values: Mapping[str, float], q: Floats, size: int
     ) -> tuple[Floats, Floats, Floats]:
-        """h(q) of so many sites, the weight -2 h'(q), and the slope of h in nu (zero where there is
-        none)."""
+        """h(q) of so many numbers, the weight -2 h'(q), and the slope of h in nu (zero where there
+        is none)."""
 
     @abstractmethod
     def _amplitude(self, values: Mapping[str, Floats], rng: np.random.Generator) -> Floats:
@@ -115,18 +142,29 @@ class Field(ABC):
 
     @property
     def structure(self) -> str | None:
-        return "stationary-field" if self.locations is None else None
+        """What kind of field x is; a trend that mirror images change leaves it a "field" only."""
+        if self.locations is not None:
+            return None
+        index = np.arange(self.size).reshape(self.x_shape)
+        if self.trend is not None and not all(
+            self.trend.keeps(np.flip(index, axis).ravel(), self.x_shape) for axis in (0, 1)
+        ):
+            return "field"
+        return self._structure
 
     def settings(self) -> dict[str, Any]:
         """Plain data that rebuilds this model."""
-        common = {"kernel": self.kernel, "space": self.space.to_dict()}
+        common: dict[str, Any] = {"kernel": self.kernel, "space": self.space.to_dict()}
+        if self.trend is not None:  # only where it says something: older descriptions have none
+            common["trend"] = self.trend.plain()
         if self.locations is not None:
             return {"locations": self.locations.tolist(), **common}
         return {"shape": list(self.x_shape), "extent": list(self.extent), **common}
 
     @cached_property
     def symmetries(self) -> tuple[Symmetry, ...]:
-        """Mirror images, the transpose (with l_x and l_y exchanged), the sign, and all products."""
+        """Mirror images, the transpose (with l_x and l_y exchanged), the sign, and all products;
+        of these, what leaves the trend as it is."""
         keep = tuple(range(self.space.d))
         moves = [("", np.arange(self.size).reshape(self.x_shape), keep)]
         if self.locations is None:
@@ -138,7 +176,10 @@ class Field(ABC):
                 moves += [(_and(name, "transpose"), i.T, swap) for name, i, _ in moves]
         signed = [(name, i, t, 1) for name, i, t in moves]
         signed += [(_and(name, "sign"), i, t, -1) for name, i, t in moves]
-        return tuple(Symmetry(name, i.ravel(), t, s) for name, i, t, s in signed if name)
+        kept = [(name, i.ravel(), t, s) for name, i, t, s in signed if name]
+        if self.trend is not None:
+            kept = [one for one in kept if self.trend.keeps(one[1], self.x_shape)]
+        return tuple(Symmetry(*one) for one in kept)
 
     def _exchange_of_scales(self) -> tuple[int, ...] | None:
         square = len(set(self.x_shape)) == 1 and len(set(self.extent)) == 1 and self.size > 1
@@ -200,21 +241,28 @@ class Field(ABC):
         flat = np.asarray(data, dtype=np.float64).reshape(len(data), self.size)
         value, score = np.zeros(len(rows)), np.zeros_like(rows)
         for observed, members in patterns(~np.isnan(flat)):
-            if not observed.any():
+            contrasts = self._contrasts_at(observed)
+            if observed.sum() == (0 if contrasts is None else contrasts.spent):
                 self._values(rows[members])  # theta is checked all the same
                 continue
             blocks, coordinates = self._sites(observed, flat[members])
             value[members], score[members] = self._evaluate(
-                rows[members], coordinates, np.arange(len(members)), with_score, blocks
+                rows[members], coordinates, np.arange(len(members)), with_score, blocks, contrasts
             )
         return value, score
 
-    def _sites(
-        self, observed: NDArray[np.bool_], flat: Floats
-    ) -> tuple[Blocks | None, list[Floats]]:
+    def _contrasts_at(self, observed: NDArray[np.bool_]) -> Contrasts | None:
+        """What is left at the observed sites once the trend is unknown; None: all."""
+        if self.trend is None or observed.all():
+            return self._contrasts
+        return Contrasts([observed_basis(self.trend.basis(self.x_shape)[observed]).T])
+
+    def _sites(self, observed: NDArray[np.bool_], flat: Floats) -> tuple[Blocks, list[Floats]]:
         """The covariance of the observed sites, and x there."""
         if observed.all():
-            return None, self._coordinates(flat.reshape(-1, *self.x_shape))
+            return self.blocks, self._coordinates(flat.reshape(-1, *self.x_shape))
+        if self.trend is not None:
+            flat = self.trend.take_off(flat.reshape(-1, *self.x_shape)).reshape(flat.shape)
         blocks: Blocks
         if isinstance(self.blocks, GridBlocks):
             blocks = SomePlaces(self.blocks, np.argwhere(observed.reshape(self.x_shape)))
@@ -243,9 +291,35 @@ class Field(ABC):
             self.space, g, n, pairs, pairs_gradient, surface, single, observed=digests(groups)
         )
 
+    def fitted_trend(self, theta: ArrayLike, x: ArrayLike) -> Floats:
+        """The mean that fits x best at theta (generalised least squares), (n, *x_shape), row by
+        row: X beta^ with beta^ = (X' Sigma^-1 X)^-1 X' Sigma^-1 x. Only for models with a trend.
+
+        Raises:
+            MissingError: The mean of this model is zero.
+        """
+        rows, data = as_pairs(self, theta, x)
+        if self._contrasts is None:
+            raise MissingError("This field has no trend: its mean is zero, and known to be.")
+        coordinates = [u[:, None] for u in self.blocks.to_blocks(np.asarray(data, np.float64))]
+        fitted = [np.empty_like(u) for u in coordinates]
+        values, _ = self._values(rows)
+        with one_blas_thread(max(self.blocks.sizes)):
+            for covariance, _, members in self._factorised(rows, values):
+                spent, _ = self._contrasts.whitened(covariance)
+                here = [u[members] for u in coordinates]
+                left = covariance.colour(without(covariance.whiten(here), spent))
+                for target, u, residual in zip(fitted, here, left, strict=True):
+                    target[members] = u - residual
+        return self.blocks.from_blocks([u[:, 0] for u in fitted])
+
     def _coordinates(self, x: NDArray[Any]) -> list[Floats]:
-        """x in each block, as groups of one observation: (n, 1, m_b)."""
-        return [u[:, None, :] for u in self.blocks.to_blocks(np.asarray(x, dtype=np.float64))]
+        """x in each block, as groups of one observation: (n, 1, m_b). A trend is taken off: that
+        changes no contrast, and a mean far from zero would cost digits."""
+        values = np.asarray(x, dtype=np.float64)
+        if self.trend is not None:
+            values = self.trend.take_off(values)
+        return [u[:, None, :] for u in self.blocks.to_blocks(values)]
 
     def _draw(
         self, theta: Floats, rng: np.random.Generator, with_score: bool
@@ -263,9 +337,11 @@ class Field(ABC):
                 for target, part in zip(coloured, covariance.colour(whitened), strict=True):
                     target[members] = part
                 if with_score:
-                    h, weight, slope = self._radial(one, _squared_norm(whitened), self.size)
-                    value[members] = h[:, 0] - 0.5 * covariance.log_determinant
-                    score[members] = self._gradient(covariance, whitened, weight, slope)
+                    found = self._at(covariance, one, whitened, self._contrasts)
+                    value[members] = found.value[:, 0]
+                    score[members] = self._gradient(covariance, found)
+        if self._contrasts is not None:
+            coloured = self._contrasts.residuals(coloured)
         return self.blocks.from_blocks([u[:, 0] for u in coloured]), value, score * steps
 
     def _evaluate(
@@ -275,20 +351,21 @@ class Field(ABC):
         group: Integers,
         with_score: bool,
         blocks: Blocks | None = None,
+        contrasts: Contrasts | None = None,
     ) -> tuple[Floats, Floats]:
         """log-likelihood (n,) and score (n, d) of group[i] at theta[i]; groups are (g, n, m_b), of
-        the whole field or of the sites that `blocks` is of."""
-        blocks = self.blocks if blocks is None else blocks
-        size = sum(blocks.sizes)
+        the whole field or of the sites that `blocks` and `contrasts` are of."""
+        if blocks is None:
+            blocks, contrasts = self.blocks, self._contrasts
         values, steps = self._values(theta)
         value, score = np.empty(len(theta)), np.zeros_like(theta)
         with one_blas_thread(max(blocks.sizes)):
             for covariance, one, members in self._factorised(theta, values, blocks):
                 z = covariance.whiten([u[group[members]] for u in coordinates])
-                h, weight, slope = self._radial(one, _squared_norm(z), size)
-                value[members] = (h - 0.5 * covariance.log_determinant).sum(axis=1)
+                found = self._at(covariance, one, z, contrasts)
+                value[members] = found.value.sum(axis=1)
                 if with_score:
-                    score[members] = self._gradient(covariance, z, weight, slope)
+                    score[members] = self._gradient(covariance, found)
         return value, score * steps
 
     def _surface(self, theta: Floats, coordinates: list[Floats]) -> Floats:
@@ -297,16 +374,34 @@ class Field(ABC):
         surface = np.empty((len(coordinates[0]), len(theta)))
         with one_blas_thread(max(self.blocks.sizes)):
             for covariance, one, members in self._factorised(theta, values):
-                q = _squared_norm(covariance.whiten(coordinates))
-                h, _, _ = self._radial(one, q, self.size)
-                surface[:, members] = (h - 0.5 * covariance.log_determinant).sum(axis=1)[:, None]
+                found = self._at(covariance, one, covariance.whiten(coordinates), self._contrasts)
+                surface[:, members] = found.value.sum(axis=1)[:, None]
         return surface
 
-    def _gradient(
-        self, covariance: StationaryCovariance, z: list[Floats], weight: Floats, slope: Floats
-    ) -> Floats:
+    def _at(
+        self,
+        covariance: StationaryCovariance,
+        one: Mapping[str, float],
+        z: list[Floats],
+        contrasts: Contrasts | None,
+    ) -> _Density:
+        """The density of whitened x = L z (g, n, m_b), or of its contrasts."""
+        size, log_determinant = sum(v.shape[-1] for v in z), covariance.log_determinant
+        spent = None
+        if contrasts is not None:
+            spent, more = contrasts.whitened(covariance)
+            z, size, log_determinant = (
+                without(z, spent),
+                size - contrasts.spent,
+                log_determinant + more,
+            )
+        h, weight, slope = self._radial(one, _squared_norm(z), size)
+        return _Density(h - 0.5 * log_determinant, z, weight, slope, spent)
+
+    def _gradient(self, covariance: StationaryCovariance, found: _Density) -> Floats:
         """Slopes in the raw values of the free parameters, (g, d)."""
-        slopes = {**covariance.gradient(z, weight), "nu": slope.sum(axis=1)}
+        slopes = covariance.gradient(found.z, found.weight, found.spent)
+        slopes["nu"] = found.slope.sum(axis=1)
         return np.stack([slopes[name] for name in self.space.names], axis=1)
 
     def _factorised(

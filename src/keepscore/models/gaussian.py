@@ -35,6 +35,10 @@ class GaussianField(Field):
         kernel: "exponential", "matern32" or "matern52".
         locations: (S, 2), places anywhere instead of a grid; x is then (S,).
         space: Another space than the paper's; it may free or fix any of l_x, l_y, eps and sigma2.
+        trend: The mean. None: zero. Otherwise unknown and integrated out (REML): "constant",
+            "linear" (a constant and a slope along each axis), or covariates (*x_shape, p), to which
+            a constant is added. The likelihood is then that of the error contrasts: adding any such
+            mean to x changes nothing.
 
     Raises:
         DomainError: A grid and locations both given, or a value out of range.
@@ -51,6 +55,7 @@ class GaussianField(Field):
 
     name = "gaussian-field"
     _parameter_names = ("l_x", "l_y", "eps", "sigma2")
+    _structure = "gaussian-field"
 
     @classmethod
     def _default_space(cls) -> Space:
@@ -63,10 +68,6 @@ class GaussianField(Field):
             ],
             fixed={"sigma2": 1.0},
         )
-
-    @property
-    def structure(self) -> str | None:
-        return "gaussian-field" if self.locations is None else None
 
     def _radial(
         self, values: Mapping[str, float], q: Floats, size: int

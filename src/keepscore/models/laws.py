@@ -461,9 +461,14 @@ def _structure(model: Model, theta: Floats, rng: np.random.Generator) -> Iterato
         "markov": _markov_gap,
         "gaussian-field": _quadratic_gap,
         "stationary-field": _elliptical_gap,
+        "field": lambda model, *_: 0.0 if len(model.x_shape) == 2 else np.inf,
         "iid": _iid_gap,
+        "events": _events_gap,
     }
     law = f"structure: {model.structure}"
+    if model.structure == "series" and model.x_shape:
+        yield Finding(law, np.nan, np.nan, "not checked", "any rows in time order are a series")
+        return
     if model.structure not in checks:
         detail = f"unknown structure; known: {', '.join(checks)}"
         yield Finding(law, np.inf, 1e-6, "BROKEN", detail)
@@ -505,6 +510,18 @@ def _iid_gap(model: Model, theta: Floats, rng: np.random.Generator) -> float:
         both = model.log_prob(theta, other) + model.log_prob(theta, another)
         gaps.append(both - here - there)
     return float(np.max(np.abs(gaps) / scale))
+
+
+def _events_gap(model: Model, theta: Floats, rng: np.random.Generator) -> float:
+    """Times come in order, from 0 on, and nothing but NaN comes after the last one: 0, or else the
+    share of simulations where that is not so."""
+    if len(model.x_shape) != 1:
+        return np.inf
+    x = np.asarray(model.simulate(np.repeat(theta, 20, axis=0), rng), dtype=np.float64)
+    there = ~np.isnan(x)
+    times = np.where(there, x, np.inf)
+    since = np.concatenate([np.zeros((len(x), 1)), times[:, :-1]], axis=1)
+    return float(np.mean((times < since).any(axis=1)))
 
 
 def _quadratic_gap(model: Model, theta: Floats, rng: np.random.Generator) -> float:

@@ -15,7 +15,8 @@ from numpy.typing import ArrayLike, NDArray
 from keepscore.checks import Floats
 from keepscore.errors import MismatchError
 from keepscore.likelihood import Likelihood
-from keepscore.models.base import Model, ScoreKind, Symmetry, declares_missing
+from keepscore.models.base import Model, ScoreKind, Symmetry, declares_missing, trend_of
+from keepscore.models.trend import Trend
 from keepscore.space import Space
 
 
@@ -61,6 +62,10 @@ class Narrowed:
     @property
     def missing(self) -> bool:
         return declares_missing(self.model)
+
+    @property
+    def trend(self) -> Trend | None:
+        return trend_of(self.model)
 
     def settings(self) -> dict[str, Any]:
         return self.model.settings()

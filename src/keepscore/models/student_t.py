@@ -42,6 +42,10 @@ class StudentTField(Field):
         locations: (S, 2), places anywhere instead of a grid; x is then (S,).
         space: Another space than the paper's; it may free or fix any of l_x, l_y, nu, eps and
             sigma2.
+        trend: The mean. None: zero. Otherwise unknown and integrated out (REML): "constant",
+            "linear" (a constant and a slope along each axis), or covariates (*x_shape, p), to which
+            a constant is added. The likelihood is then that of the error contrasts: adding any such
+            mean to x changes nothing.
 
     Raises:
         DomainError: A grid and locations both given, or a value out of range.

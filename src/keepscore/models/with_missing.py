@@ -39,8 +39,10 @@ from keepscore.models.base import (
     declares_missing,
     describe,
     register_wrapper,
+    trend_of,
 )
 from keepscore.models.masks import Flags, Mask, MaskFunction, as_mask, mask_from
+from keepscore.models.trend import Trend
 from keepscore.space import Space
 
 SUFFIX = "-missing"
@@ -86,6 +88,11 @@ class MissingModel:
         """Those of the model that leave the law of the mask as it is."""
         return tuple(s for s in self.base.symmetries if self.mask.keeps(s.x_index, self.x_shape))
 
+    @property
+    def trend(self) -> Trend | None:
+        """That of the model; where entries are missing, it is taken off the observed ones."""
+        return trend_of(self.base)
+
     def settings(self) -> dict[str, Any]:
         """Plain data that rebuilds this model, where the one inside can be."""
         return {
@@ -117,7 +124,7 @@ class MissingModel:
         source = f"simulate of {self.base.name!r}"
         x = as_declared(complete, (n, *self.x_shape), self.x_dtype, source)
         x[self.mask.draw(self.x_shape, n, rng)] = np.nan
-        return x
+        return x if self.trend is None else self.trend.take_off(x).astype(self.x_dtype, copy=False)
 
     # --- the likelihood of what was observed ---
 

@@ -5,6 +5,7 @@ All that a density, a draw and a gradient need of Sigma: log det, L z, L^-1 u, L
     A   = sum_i w_i alpha_i alpha_i' - n Sigma^-1,
 the gradient of -(n log det Sigma + sum_i w_i u_i' Sigma^-1 u_i)/2 at fixed w, with
 alpha = Sigma^-1 u. A is folded once onto the table of lags; each dSigma/dk is a table too.
+Vectors b_j that belong to every one of the n add n sum_j b_j b_j' to A (see `contrasts`).
 
 One object holds the memory for one Sigma at a time: `factorise` fills it, `gradient` comes last
 because it overwrites L by Sigma^-1. Vectors come per block, as rows: (g, n, m_b).
@@ -62,15 +63,26 @@ class StationaryCovariance:
         """L^-1 u: from covariance Sigma to white noise."""
         return [_rowwise(linalg.whiten, L, v) for L, v in zip(self._factors, u, strict=True)]
 
-    def gradient(self, z: list[Rows], weight: Float[Array, "g n"]) -> dict[str, Float[Array, " g"]]:
-        """t_k for each of g groups of n vectors u = L z; afterwards L is gone."""
+    def gradient(
+        self,
+        z: list[Rows],
+        weight: Float[Array, "g n"],
+        spent: list[Float[Array, "p _"]] | None = None,
+    ) -> dict[str, Float[Array, " g"]]:
+        """t_k for each of g groups of n vectors u = L z; afterwards L is gone. spent: rows q_j, for
+        which b_j = L^-T q_j."""
         root = np.sqrt(weight)[..., None]
         alphas = [
             root * _rowwise(linalg.whiten_transposed, L, v)
             for L, v in zip(self._factors, z, strict=True)
         ]
-        self.blocks.invert_for_fold(self._factors)
         g, n = weight.shape
+        if spent is not None:
+            alphas = [
+                np.concatenate([alpha, np.broadcast_to(b, (g, *b.shape))], axis=1)
+                for alpha, b in zip(alphas, self._spent(spent, n), strict=True)
+            ]
+        self.blocks.invert_for_fold(self._factors)
         folded = np.empty((g, *self._rho.shape))
         for k in range(g):
             last = k == g - 1
@@ -79,6 +91,13 @@ class StationaryCovariance:
                 linalg.outer_minus(alpha[k], matrix, float(n))
             folded[k] = self.blocks.fold(matrices)
         return self._contract(folded)
+
+    def _spent(self, rows: list[Float[Array, "p _"]], n: int) -> list[Float[Array, "p _"]]:
+        """b_j, times the root of n."""
+        return [
+            np.sqrt(float(n)) * linalg.whiten_transposed(L, q)
+            for L, q in zip(self._factors, rows, strict=True)
+        ]
 
     def _contract(self, folded: Float[Array, "g a b"]) -> dict[str, Float[Array, " g"]]:
         half = 0.5 * folded.reshape(len(folded), -1)
