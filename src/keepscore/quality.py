@@ -4,9 +4,15 @@
     score R^2        1 - sum_i (s_ik - t_ik)^2 / sum_i (t_ik - mean t_k)^2, for each parameter k
 
 s is the score of the network and t that of the data, at held-out pairs: 1 is perfect, 0 is no
-better than a constant, and below 0 is worse. The score is the slope of the log-likelihood, which
-estimates and tests rest on. Where the data have joint scores, which scatter around the score, even
-a perfect network has an R^2 below 1, and how far below is not known: it is shown, nothing more.
+better than a constant, and below 0 is worse. Where the exact scores have heavy tails, a few rows
+would decide it alone; the share is then of what the robust loss charges (`losses/score.py`):
+
+    robust R^2       1 - sum_i rho(s_ik - t_ik) / sum_i rho(t_ik),     rho(e) = log(1 + (e / m_k)^2)
+
+with m_k the median of |t_ik| (the score's mean is zero, so a constant predicts zero). The score is
+the slope of the log-likelihood, which estimates and tests rest on. Where the data have joint
+scores, which scatter around the score, even a perfect network has an R^2 below 1, and how far below
+is not known: it is shown, nothing more.
 """
 
 from __future__ import annotations
@@ -32,7 +38,8 @@ class Quality:
     validation_bce: the loss on `pairs` held-out rows. score_r2: one number per parameter, None
     where the held-out rows have no scores of kind `score_kind`. loss: "ASA" or "BCE", what the kept
     network was trained with; where both were tried, other_bce is the validation BCE of the one that
-    was not kept. whole: whether it was trained for as long as advised.
+    was not kept. whole: whether it was trained for as long as advised. robust: whether score_r2 is
+    the robust one.
     """
 
     validation_bce: float
@@ -42,6 +49,7 @@ class Quality:
     loss: str
     whole: bool
     other_bce: float | None = None
+    robust: bool = False
 
     def poor(self) -> list[int]:
         """The parameters whose exact score is followed badly."""
@@ -57,7 +65,8 @@ class Quality:
         else:
             against = "" if self.score_kind == "exact" else " against joint scores, which scatter"
             each = ", ".join(f"{n} {v:.3f}" for n, v in zip(names, self.score_r2, strict=True))
-            text += f"; score R²{against}: {each}"
+            kind = "robust score R²" if self.robust else "score R²"
+            text += f"; {kind}{against}: {each}"
         text += f" ({self.pairs:,} held-out pairs)"
         if self.other_bce is not None:
             other = "BCE alone" if self.loss == "ASA" else "ASA"
@@ -74,6 +83,8 @@ class Quality:
     def from_dict(cls, content: object, d: int) -> Quality:
         """What `to_dict` made of a surrogate with d parameters; else a `FormatError`."""
         names = {f.name for f in fields(cls)}
+        if isinstance(content, Mapping):
+            content = {"robust": False, **content}  # earlier versions knew the other one only
         if not isinstance(content, Mapping) or set(content) != names:
             raise FormatError("its fields are not those of a quality")
         r2, kind = content["score_r2"], content["score_kind"]
@@ -87,6 +98,7 @@ class Quality:
             and kind in (None, "exact", "joint")
             and content["loss"] in ("ASA", "BCE")
             and type(content["whole"]) is bool
+            and type(content["robust"]) is bool
             and (other is None or _is_loss(other))
         )
         if not right:

@@ -55,6 +55,7 @@ from keepscore.files import (
 )
 from keepscore.likelihood import Integers, Likelihood, as_groups, digests
 from keepscore.locks import only_writer
+from keepscore.models.trend import Trend, trend_from
 from keepscore.models.with_missing import missing_rows_of
 from keepscore.networks import Network, evaluator
 from keepscore.networks.safetensors_io import (
@@ -105,6 +106,8 @@ class Surrogate:
         history: Records of its training.
         calibration: Plain data of a calibration; see `with_calibration`.
         quality: How good it was when trained.
+        trend: An unknown mean, as the model declared it. It is taken off all data before the
+            network sees them, so that x and x + any such mean have the same answers.
 
     Example:
         >>> import numpy as np
@@ -129,6 +132,7 @@ class Surrogate:
     history: tuple[Mapping[str, Any], ...] = ()
     calibration: Mapping[str, Any] | None = None
     quality: Quality | None = None
+    trend: Trend | None = None
 
     @property
     def focused(self) -> bool:
@@ -180,7 +184,7 @@ class Surrogate:
     def features(self, x: ArrayLike) -> Floats:
         """What the network keeps of each observation x (n, *x_shape): (n, features); for an
         ensemble the mean over its members."""
-        data = as_data(x, self.x_shape, missing=self.missing)
+        data = self._without_trend(as_data(x, self.x_shape, missing=self.missing))
         self._require_near(data)
         parts = [
             np.asarray(_finite(self._evaluator.features(data[part, None]))).mean(axis=0)[:, 0]
@@ -204,9 +208,11 @@ class Surrogate:
         """
         observed, single = as_groups(xs, self._shape_of(xs), each, self.missing)
         g, n = observed.shape[:2]
-        self._require_near(observed)
+        seen = self._without_trend(observed.reshape(-1, *observed.shape[2:]))
+        seen = seen.reshape(observed.shape)
+        self._require_near(seen)
         network = self._evaluator
-        groups = _finite(network.group_features(observed))
+        groups = _finite(network.group_features(seen))
 
         def pairs(theta: Floats, group: Integers) -> Floats:
             self._require_inside(theta)
@@ -301,6 +307,8 @@ class Surrogate:
             "calibration": _as_dict(self.calibration),
             "quality": None if self.quality is None else self.quality.to_dict(),
         }
+        if self.trend is not None:  # only where it says something: older files have no such entry
+            content["trend"] = self.trend.settings()
         try:
             plain = as_plain(Path(NAME), FORMAT, VERSION, content)
             whole = self.network
@@ -317,6 +325,8 @@ class Surrogate:
         """The shape of one observation: that of the training data, unless any is served."""
         if not networks.is_size_free(self.network):
             return self.x_shape
+        if self.trend is not None and not self.trend.any_shape:
+            return self.x_shape
         shape, axes = np.shape(as_real(xs, "observations")), len(self.x_shape)
         fits = len(shape) in (axes + 1, axes + 2) and min(shape[-axes:]) > 0
         return tuple(int(side) for side in shape[-axes:]) if fits else self.x_shape
@@ -325,8 +335,13 @@ class Surrogate:
         rows, data = as_theta(theta, self.space.d), as_data(x, self.x_shape, missing=self.missing)
         require_pairs(rows, data)
         self._require_inside(rows)
+        data = self._without_trend(data)
         self._require_near(data)
         return rows, data
+
+    def _without_trend(self, x: NDArray[Any]) -> NDArray[Any]:
+        """What the network is shown of x (n, *x_shape)."""
+        return x if self.trend is None else self.trend.take_off(x)
 
     def _require_inside(self, theta: Floats) -> None:
         """A focused surrogate refuses theta outside its box: nothing was simulated there."""
@@ -455,6 +470,7 @@ def _load(folder: Path, content: dict[str, Any], network: Network | None) -> Sur
         tuple(found.history),
         found.calibration,
         found.quality,
+        found.trend,
     )
 
 
@@ -470,6 +486,7 @@ class _Description(NamedTuple):
     history: list[dict[str, Any]]
     calibration: dict[str, Any] | None
     quality: Quality | None
+    trend: Trend | None
 
 
 def _description(content: dict[str, Any], path: Path) -> _Description:
@@ -506,8 +523,15 @@ def _description(content: dict[str, Any], path: Path) -> _Description:
             quality = Quality.from_dict(content["quality"], space.d)
         except FormatError as error:
             raise FormatError(f"{path} has no valid quality: {error}.") from None
+    trend = None
+    if content.get("trend") is not None:
+        try:
+            trend = trend_from(content["trend"])
+            trend.basis(network.get("x_shape", ()))
+        except (KeepscoreError, TypeError, ValueError) as error:
+            raise FormatError(f"{path} has no valid trend: {error}.") from None
     return _Description(
-        network, members, file, checksum, space, provenance, history, calibration, quality
+        network, members, file, checksum, space, provenance, history, calibration, quality, trend
     )
 
 

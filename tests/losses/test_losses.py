@@ -332,14 +332,27 @@ def test_tails():
 
 def test_auto_depends_on_the_kind_of_score_and_robust_ones_refuse_joint_scores():
     for tail in (3.8, 100.0):
-        assert ASA().for_scores("joint", tail).residual == "squared"
-        assert ASA.paper().for_scores("exact", tail).residual == "squared"
-    assert ASA().for_scores("exact", 3.8).residual == "squared"
-    assert ASA().for_scores("exact", 6.0).residual == "cauchy"
+        assert ASA().for_scores("joint", tail, False).residual == "squared"
+        assert ASA.paper().for_scores("exact", tail, False).residual == "squared"
+    assert ASA().for_scores("exact", 3.8, False).residual == "squared"
+    assert ASA().for_scores("exact", 6.0, False).residual == "cauchy"
     for residual in ("cauchy", "huber"):
-        assert ASA(residual=residual).for_scores("exact", 3.8).residual == residual
+        assert ASA(residual=residual).for_scores("exact", 3.8, False).residual == residual
         with pytest.raises(DomainError, match="joint scores"):
-            ASA(residual=residual).for_scores("joint", 3.8)
+            ASA(residual=residual).for_scores("joint", 3.8, False)
+
+
+def test_one_alpha_for_all_where_a_density_has_scores_with_heavy_tails():
+    for kind, tail, density, each in [
+        ("exact", 9.0, True, False),
+        ("exact", 9.0, False, True),
+        ("exact", 3.8, True, True),
+        ("joint", 9.0, True, True),
+    ]:
+        assert ASA().for_scores(kind, tail, density).per_parameter is each
+        for stated in (True, False):
+            settled = ASA(per_parameter=stated).for_scores(kind, tail, density)
+            assert settled.per_parameter is stated
     with pytest.raises(UnknownNameError, match="Did you mean 'cauchy'"):
         ASA(residual="couchy")
     old = {k: v for k, v in loss_to_dict(ASA.paper()).items() if k != "residual"}

@@ -279,7 +279,8 @@ def test_shapes_of_a_network_take_no_memory_and_are_those_of_the_real_one():
     for family, one in networks.FAMILIES.items():
         widths = {k: list(v) if isinstance(v, tuple) else v for k, v in
                   next(iter(one.sizes.values())).items()}  # fmt: skip
-        shape = {"sequence": (13, 8), "markov": (13, 8), "graph": (13, 8)}.get(family, (25, 25))
+        own = {"sequence": (13, 8), "markov": (13, 8), "graph": (13, 8), "events": (20,)}
+        shape = own.get(family, (25, 25))
         rng = np.random.default_rng(0)
         extra = {"weights": weights} if family == "graph" else {}
         real = one.build(shape, 2, rng, **widths, **extra)

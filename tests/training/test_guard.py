@@ -15,7 +15,7 @@ from keepscore.losses import ASA, BCE
 from keepscore.quality import Quality, score_r2
 from keepscore.surrogate import FORMAT, NAME, VERSION
 from keepscore.training import batches, length
-from keepscore.training.guard import clearly_worse, is_suspect
+from keepscore.training.guard import clearly_worse, is_suspect, robust_score_r2
 
 GOOD = Quality(0.3, 100, (0.9, 0.8), "exact", "ASA", True)
 
@@ -194,3 +194,30 @@ def test_asa_is_dropped_only_when_it_clearly_loses():
     assert not clearly_worse(bce - 0.05, bce)
     assert not clearly_worse(bce[:1] + 1, bce[:1])
     assert math.isclose(GOOD.validation_bce, 0.3)
+
+
+def test_the_robust_r2_is_not_decided_by_a_few_rows():
+    rng = np.random.default_rng(0)
+    truth = rng.standard_cauchy((4_000, 3))
+    truth[:, 2] = 0.0
+    near = truth + np.array([0.1, 1.0, 0.0]) * rng.standard_normal(truth.shape)
+    near[np.abs(truth) > 100] = 0.0  # a few rows missed altogether
+    usual, robust = score_r2(near, truth), robust_score_r2(near, truth)
+    assert usual[0] < 0.1
+    assert robust[0] > 0.9 > 0.7 > robust[1] > 0.2
+    assert robust[2] == 0.0
+    assert robust_score_r2(np.zeros_like(truth), truth) == (0.0, 0.0, 0.0)
+    assert robust_score_r2(-truth, truth)[0] < 0  # the wrong sign is worse than nothing
+    assert robust_score_r2(truth, truth)[:2] == (1.0, 1.0)
+    # The same whatever the unit of theta.
+    np.testing.assert_allclose(robust_score_r2(1e4 * near, 1e4 * truth), robust, rtol=1e-4)
+
+
+def test_quality_says_which_r2_it_is_and_reads_older_records():
+    quality = Quality(0.3, 100, (0.9,), "exact", "ASA", True, robust=True)
+    assert "robust score R²: m 0.900" in quality.line(["m"])
+    assert Quality.from_dict(quality.to_dict(), 1) == quality
+    older = {k: v for k, v in quality.to_dict().items() if k != "robust"}
+    assert Quality.from_dict(older, 1) == replace(quality, robust=False)
+    with pytest.raises(FormatError):
+        Quality.from_dict({**quality.to_dict(), "robust": 1}, 1)

@@ -18,11 +18,19 @@ from keepscore.losses.score import (
     score_tail,
     search_epsilon,
 )
-from keepscore.losses.settings import ASA, BCE, Loss, loss_from_dict, loss_to_dict
+from keepscore.losses.settings import (
+    ASA,
+    BCE,
+    HEAVY_TAIL,
+    Loss,
+    loss_from_dict,
+    loss_to_dict,
+)
 
 __all__ = [
     "ASA",
     "BCE",
+    "HEAVY_TAIL",
     "RESIDUALS",
     "AlphaHistory",
     "Loss",

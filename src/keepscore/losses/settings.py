@@ -65,7 +65,9 @@ class ASA:
         update_every: Batches between two values of alpha, the weight of the score loss.
         history: How many of the latest values of alpha are averaged.
         decay: Batches in which the weight of a value in that average falls by e.
-        per_parameter: One alpha per parameter instead of one for all.
+        per_parameter: One alpha per parameter instead of one for all. None takes the best we know:
+            one per parameter, and one for all where scores have heavy tails and the network is a
+            density, whose likelihood is the better teacher then (docs/decisions.md 78).
         negatives: Pairs with Y = 0 drawn per x.
         residual: What a difference between the network's score and that of the data costs:
             "squared" (the paper's), "huber" or "cauchy", which large scores do not dominate (see
@@ -78,8 +80,8 @@ class ASA:
 
     Example:
         >>> import keepscore as ks
-        >>> ks.ASA().per_parameter, ks.ASA.paper().per_parameter
-        (True, False)
+        >>> ks.ASA().residual, ks.ASA.paper().per_parameter
+        ('auto', False)
         >>> ks.ASA.paper(negatives=2).residual
         'squared'
     """
@@ -88,7 +90,7 @@ class ASA:
     update_every: int = 64
     history: int = 64
     decay: float = 64.0
-    per_parameter: bool = True
+    per_parameter: bool | None = None
     negatives: int = 1
     residual: str = "auto"
 
@@ -101,30 +103,35 @@ class ASA:
             raise DomainError(
                 f"decay must be positive and finite (in batches); got {self.decay!r}."
             )
-        flag = require_flag(self.per_parameter, "per_parameter")
-        object.__setattr__(self, "per_parameter", flag)
+        if self.per_parameter is not None:
+            flag = require_flag(self.per_parameter, "per_parameter")
+            object.__setattr__(self, "per_parameter", flag)
 
     @classmethod
     def paper(cls, **changes: Any) -> ASA:
         """The paper's: one alpha for all parameters, squared residuals."""
         return cls(**{"per_parameter": False, "residual": "squared", **changes})
 
-    def for_scores(self, kind: ScoreKind | None, tail: float) -> ASA:
-        """The same with the residual that "auto" stands for with scores of this kind and tail.
+    def for_scores(self, kind: ScoreKind | None, tail: float, density: bool) -> ASA:
+        """The same with what "auto" and None stand for with scores of this kind and tail; density:
+        for a network that is one."""
+        self.require_right_for(kind)
+        heavy = kind == "exact" and tail > HEAVY_TAIL
+        residual, each = self.residual, self.per_parameter
+        if residual == AUTO:
+            residual = RESIDUAL_OF_HEAVY if heavy else RESIDUAL_OF_LIGHT
+        if each is None:
+            each = not (heavy and density)
+        return replace(self, residual=residual, per_parameter=each)
 
-        Raises:
-            DomainError: a robust residual was asked for with joint scores.
-        """
-        if self.residual == AUTO:
-            heavy = kind == "exact" and tail > HEAVY_TAIL
-            return replace(self, residual=RESIDUAL_OF_HEAVY if heavy else RESIDUAL_OF_LIGHT)
-        if self.residual != "squared" and kind == "joint":
+    def require_right_for(self, kind: ScoreKind | None) -> None:
+        """Raise a DomainError if a robust residual was asked for with joint scores."""
+        if self.residual not in (AUTO, "squared") and kind == "joint":
             raise DomainError(
                 f"residual={self.residual!r} cannot be used with joint scores: only their mean "
                 "given x is the score, and only squared residuals find a mean. Use "
                 "ASA(residual='squared'), or leave the residual out."
             )
-        return self
 
     @property
     def uses_scores(self) -> bool:

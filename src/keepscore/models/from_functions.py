@@ -22,7 +22,7 @@ from __future__ import annotations
 import sys
 import warnings
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -47,14 +47,16 @@ from keepscore.errors import (
 )
 from keepscore.likelihood import Likelihood, as_groups
 from keepscore.models.base import ScoreKind, Symmetry, as_pairs, given_by_rows
+from keepscore.models.compiled import Compiled
 from keepscore.models.identity import fingerprint
+from keepscore.models.traced_rows import traced_rows
 from keepscore.space import Space
 
 Simulate = Callable[[Floats, np.random.Generator], NDArray[Any]]
 SimulateWithScore = Callable[[Floats, np.random.Generator], tuple[NDArray[Any], NDArray[Any]]]
 OfPairs = Callable[[Floats, NDArray[Any]], Any]
 
-STRUCTURES = ("markov", "gaussian-field", "stationary-field", "iid")
+STRUCTURES = ("markov", "gaussian-field", "stationary-field", "iid", "series", "events")
 
 # The error of Richardson's combination is about h^4 + 1e-16 / h (in units of the box): least here.
 RELATIVE_STEP = 1e-3
@@ -161,7 +163,13 @@ class FunctionModel:
         of groups (g, n, *x_shape)."""
         groups, single = as_groups(xs, self.x_shape, each, self.missing)
         own = self._observed(groups)  # once, not at every call of log_prob
-        return given_by_rows(self, own[0] if single else own)
+        like = given_by_rows(self, own[0] if single else own)
+        # What is missing makes gradients NaN where a function forgets it, which is said outside.
+        if self.log_prob_function is None or self.missing:
+            return like
+        return replace(
+            like, traceable=traced_rows(self.log_prob_function, own.copy(), self.space.d)
+        )
 
     def _observed(self, x: NDArray[Any]) -> NDArray[Any]:
         """Observations as the functions expect them, whatever they were given as: float64 for a
@@ -258,7 +266,9 @@ def from_functions(
         name: What to call the model.
         x_dtype: The dtype of x.
         declares: Symmetries, and at most one structure that networks may rely on ("markov",
-            "gaussian-field", "stationary-field", "iid"); `ks.check_model` tests both.
+            "gaussian-field", "stationary-field", "iid", "series", "events"); `ks.check_model` tests
+            both. "series": x is (T, ...), rows in time order. "events": x is (N,), times of at most
+            N events in order, NaN after the last one (with missing=True).
         vectorized: False where the functions are of one data set: simulate(theta (d,), rng) -> x,
             log_prob(theta (d,), x) -> a number, score(theta (d,), x) -> (d,). JAX functions are
             then batched by `jax.vmap`, others row by row.
@@ -330,10 +340,14 @@ def from_functions(
         observed_score_function=score_observed,
     )
     derived: dict[str, OfPairs] = {}
-    if score is None and log_prob is not None:
+    # What uses JAX has imported it.
+    if log_prob is not None and (score is None or "jax" in sys.modules):
         if is_traceable(log_prob, space.d, model.x_shape, model.x_dtype):
-            derived["score_function"] = AutodiffScore(log_prob)
-        else:
+            written = getattr(log_prob, "written", log_prob)
+            derived["log_prob_function"] = Compiled(log_prob, written)
+            if score is None:
+                derived["score_function"] = AutodiffScore(log_prob)
+        elif score is None:
             derived["score_function"] = DifferenceScore(log_prob, space)
             _warn_of_differences(model)
     if score_observed is None and log_prob_observed is not None:
@@ -441,13 +455,29 @@ class AutodiffScore:
     """d log_prob / d theta by JAX, in float64: the gradient of the sum, as rows are independent."""
 
     log_prob: OfPairs
+    compiled: Compiled = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        written = getattr(self.log_prob, "written", self.log_prob)
+        object.__setattr__(self, "compiled", Compiled(_Gradient(self.log_prob), written))
 
     def __call__(self, theta: Floats, x: NDArray[Any]) -> Floats:
         import jax
 
         with jax.enable_x64(True):
-            gradient = jax.grad(lambda t: self.log_prob(t, x).sum())(jax.numpy.asarray(theta))
-            return np.asarray(gradient)
+            return np.asarray(self.compiled(np.asarray(theta, dtype=np.float64), x))
+
+
+@dataclass(frozen=True)
+class _Gradient:
+    """The gradient itself, as JAX makes it."""
+
+    log_prob: OfPairs
+
+    def __call__(self, theta: Floats, x: NDArray[Any]) -> Any:
+        import jax
+
+        return jax.grad(lambda t: self.log_prob(t, x).sum())(jax.numpy.asarray(theta))
 
 
 @dataclass(frozen=True)
@@ -554,6 +584,8 @@ def _written(function: object) -> object:
 def _name_of(function: object) -> str:
     if isinstance(function, (AutodiffScore, DifferenceScore)):
         return f"{type(function).__name__}({_name_of(function.log_prob)})"
+    if isinstance(function, Compiled):
+        return _name_of(function.function)
     if isinstance(function, (EachPair, EachSimulation)):
         return f"{type(function).__name__}({_name_of(function.function)})"
     kind = type(function)

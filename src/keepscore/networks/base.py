@@ -16,6 +16,7 @@ That it is a density in x, up to a factor that does not depend on theta, and h i
 a function of x. Training then maximises its likelihood too (`training/step.py`):
 
     log_density(features, theta)  (b, f), (b, d) -> (b,)
+    log_evidence(features)        (b, f) -> (b,)   that function of x; optional, saves time
 
 By `linear_head = True`, that its head is linear in the features. The features of a group of
 independent observations then add up, and a group costs one head, whatever its size. And by
@@ -25,7 +26,12 @@ independent observations then add up, and a group costs one head, whatever its s
     "states"       x is (T, ...), each entry of a state by its own at all times; for sequences
     "whole"        all entries alike; for everything else
     "about zero"   all entries alike, the mean left where it is
+    "largest"      by the largest of all |x|; for times in a window, which then ends at 1
     "none"         x as it comes
+
+Entries or states with heavy tails (`tails`) are scaled by median and quartiles instead, and drawn
+in by arsinh, in networks that are no densities: otherwise the few largest values set the scale of
+all others.
 
 By `size_free = True`, that the same weights serve x of other shapes than it was built for, of as
 many axes. By `takes_missing = True`, that x may hold NaN, "not observed" (see `masking`); other
@@ -47,7 +53,7 @@ Tree: TypeAlias = PyTree  # a network, or anything else that JAX takes apart int
 Weights: TypeAlias = PyTree[Array]  # a network's trained arrays, None where it has something else
 Rest: TypeAlias = PyTree  # a network without its weights
 
-X_SCALES = ("entries", "states", "whole", "about zero", "none")
+X_SCALES = ("entries", "states", "whole", "about zero", "largest", "none")
 
 
 @runtime_checkable
@@ -62,6 +68,7 @@ class DensityNetwork(Network, Protocol):
     """A network that is a density in x; see the top of this file."""
 
     def log_density(self, features: Array, theta: Array) -> Array: ...
+    def log_evidence(self, features: Array) -> Array: ...
 
 
 def is_weight(leaf: object) -> bool:
@@ -92,6 +99,11 @@ def has_table(network: Network) -> bool:
 def has_density(network: Network) -> bool:
     """Whether the network is a density in x."""
     return hasattr(_inner(network), "log_density")
+
+
+def has_evidence(network: Network) -> bool:
+    """Whether a density network tells what is taken off its logarithm."""
+    return has_density(network) and hasattr(_inner(network), "log_evidence")
 
 
 def takes_missing(network: Network) -> bool:
@@ -136,6 +148,7 @@ class Scaled(eqx.Module):
 
     h(x, theta) = network((x - x_mean) / x_sd, (theta - theta_mean) / theta_sd) is a function of the
     working theta: its score is taken of the composition, so the factor 1 / theta_sd is in it.
+    drawn_in: x with heavy tails; arsinh((x - x_mean) / x_sd) is what the network sees.
     """
 
     network: Network
@@ -143,9 +156,11 @@ class Scaled(eqx.Module):
     x_sd: NDArray[np.float32]
     theta_mean: NDArray[np.float32]
     theta_sd: NDArray[np.float32]
+    drawn_in: bool = eqx.field(static=True, default=False)
 
     def features(self, x: Float[Array, "b ..."]) -> Float[Array, "b f"]:
-        return self.network.features((x - self.x_mean) / self.x_sd)
+        z = (x - self.x_mean) / self.x_sd
+        return self.network.features(jnp.arcsinh(z) if self.drawn_in else z)
 
     def head(self, features: Float[Array, "b f"], theta: Float[Array, "b d"]) -> Float[Array, " b"]:
         return self.network.head(features, self.scaled_theta(theta))
@@ -155,6 +170,10 @@ class Scaled(eqx.Module):
     ) -> Float[Array, " b"]:
         """That of a network that is one (`has_density`)."""
         return cast("DensityNetwork", self.network).log_density(features, self.scaled_theta(theta))
+
+    def log_evidence(self, features: Float[Array, "b f"]) -> Float[Array, " b"]:
+        """That of a network that has one (`has_evidence`)."""
+        return cast("DensityNetwork", self.network).log_evidence(features)
 
     def scaled_theta(self, theta: Float[Array, "b d"]) -> Float[Array, "b d"]:
         return (theta - self.theta_mean) / self.theta_sd

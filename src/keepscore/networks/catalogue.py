@@ -7,14 +7,18 @@ A name is a size ("30k"), a family and a size ("mlp-30k"), or "auto".
     "markov"                   sequence                     markov-10k
     "gaussian-field"           image                        spectral-5k
     "stationary-field"         image                        tailed-5k
+    "field"                    image                        local-5k
     "iid", rows of few numbers mlp                          mixture-set-10k
     "iid", other rows          mlp                          set-25k
+    "series", rows of few      mlp                          series-3k
+    "events"                   mlp                          events-3k
     nothing, x of few numbers  mlp                          residual-25k
     nothing, x of many         mlp                          mlp-30k
 
 Data with holes (NaN is "not observed"; `masking.py`) need networks that see them: "auto" takes
-mixture-set-10k or set-25k for "iid", local-5k for fields, sequence-30k for "markov" of 13 times or
-more, and otherwise residual-25k or mlp-30k, the last three with the mask beside x.
+mixture-set-10k or set-25k for "iid", local-5k for fields, series-3k for "series" (whole rows may be
+missing), events-3k for "events", sequence-30k for "markov" of 13 times or more, and otherwise
+residual-25k or mlp-30k, the last three with the mask beside x.
 
 Rows of few numbers: at most 16, and continuous (a mixture of densities has no place on a lattice).
 
@@ -58,7 +62,9 @@ from keepscore.networks import (
     quadratic,
     residual,
     sequence,
+    series,
     spectral,
+    tails,
 )
 from keepscore.networks.base import (
     X_SCALES,
@@ -66,6 +72,7 @@ from keepscore.networks.base import (
     Scaled,
     Weights,
     every_pair,
+    has_density,
     has_linear_head,
     has_table,
     is_weight,
@@ -109,17 +116,27 @@ FAMILIES: dict[str, Family] = {
     "mixture-set": Family(
         mixture.MixtureSetNetwork, mixture.SIZES, masking.MaskedMixtureSetNetwork
     ),
+    "series": Family(series.SeriesNetwork, series.SIZES, series.MaskedSeriesNetwork),
+    "events": Family(series.EventsNetwork, series.SIZES, series.EventsNetwork),
 }
 # By what the data declare: the family of a size alone, and what "auto" stands for.
-FAMILY_OF_STRUCTURE = {"markov": "sequence", "gaussian-field": "image", "stationary-field": "image"}
+FAMILY_OF_STRUCTURE = {
+    "markov": "sequence",
+    "gaussian-field": "image",
+    "stationary-field": "image",
+    "field": "image",
+}
 AUTO = {
     "markov": "markov-10k",
     "gaussian-field": "spectral-5k",
     "stationary-field": "tailed-5k",
+    "field": "local-5k",
     "iid": "set-25k",
+    "events": "events-3k",
 }
 AUTO_ON_GRAPH = "graph-10k"
 AUTO_ROWS = "mixture-set-10k"  # structure "iid", rows of few continuous numbers
+AUTO_SERIES = "series-3k"  # structure "series", the same
 FEW_IN_ROW = 16
 AUTO_FEW = "residual-25k"
 AUTO_MANY = "mlp-30k"
@@ -270,12 +287,19 @@ def standardise(network: Network, x: np.ndarray, low: np.ndarray, high: np.ndarr
         raise unknown_name("x_scale of a network", kind, X_SCALES)
     over = {"entries": (0,), "states": (0, 1)}.get(kind, tuple(range(x.ndim)))
     values = np.asarray(x, dtype=np.float64)
-    mean = _mean(values, over)
-    if kind in ("about zero", "none"):
-        mean = np.zeros_like(mean)
-    sd = np.sqrt(_mean((values - mean) ** 2, over))
+    drawn_in = kind in ("entries", "states") and not has_density(network)
+    drawn_in = drawn_in and tails.has_heavy_tails(values, over)
+    if drawn_in:
+        mean, sd = tails.median_and_spread(values, over)
+    else:
+        mean = _mean(values, over)
+        if kind in ("about zero", "none"):
+            mean = np.zeros_like(mean)
+        sd = np.sqrt(_mean((values - mean) ** 2, over))
     if kind == "none":
         sd = np.ones_like(sd)
+    elif kind == "largest":
+        mean, sd = np.zeros(()), np.asarray(np.nanmax(np.abs(values), initial=0.0))
     return Scaled(
         network,
         np.asarray(mean, np.float32),
@@ -283,6 +307,7 @@ def standardise(network: Network, x: np.ndarray, low: np.ndarray, high: np.ndarr
         np.asarray((low + high) / 2, np.float32),
         # The standard deviation of a uniform draw.
         np.asarray((high - low) / np.sqrt(12), np.float32),
+        drawn_in,
     )
 
 
@@ -316,6 +341,8 @@ def describe(network: Network, x_shape: Sequence[int], d: int) -> dict[str, Any]
     if isinstance(network, Scaled):
         # The axes of x that have a scale each.
         base["scaled"] = [int(side) for side in np.shape(network.x_mean)]
+        if network.drawn_in:  # only where it says something: older files have no such entry
+            base["drawn_in"] = True
     found = _family_of(inner)
     if found is not None:
         name, with_holes = found
@@ -372,7 +399,10 @@ def rebuild(
         of_x, of_theta = hollow(axes, np.float32), hollow([d], np.float32)
     except ValueError as error:  # more entries than any array can have
         raise FormatError(f"The description of the network makes no network: {error}.") from None
-    return Scaled(network, of_x, of_x, of_theta, of_theta)
+    drawn_in = description.get("drawn_in", False)
+    if type(drawn_in) is not bool:
+        raise FormatError(f"drawn_in of the network must be true or false; got {drawn_in!r:.60}.")
+    return Scaled(network, of_x, of_x, of_theta, of_theta, drawn_in)
 
 
 def _of_user(
@@ -449,7 +479,7 @@ def _parse(
     elif name == "auto" and structure == "markov" and on_graph:
         name = AUTO_ON_GRAPH
     elif name == "auto" and _has_few_in_row(x_shape, structure) and continuous:
-        name = AUTO_ROWS
+        name = AUTO_SERIES if structure == "series" else AUTO_ROWS
     elif name == "auto":
         otherwise = AUTO_FEW if math.prod(x_shape) <= FEW else AUTO_MANY
         name = AUTO.get(structure or "", otherwise)
@@ -467,19 +497,23 @@ def _auto_with_holes(
     x_shape: Sequence[int], structure: str | None, continuous: bool, holes: str
 ) -> str:
     """What "auto" stands for where values are missing."""
+    few = _has_few_in_row(x_shape, structure) and continuous
     if structure == "iid" and len(x_shape) > 1:
-        few = _has_few_in_row(x_shape, structure) and continuous
         return AUTO_ROWS if few and holes == masking.ROWS else AUTO["iid"]
+    if structure == "series" and few and holes == masking.ROWS:
+        return AUTO_SERIES
+    if structure == "events":
+        return AUTO["events"]
     if structure == "markov" and len(x_shape) == 2 and x_shape[0] >= SEQUENCE_TIMES:
         return AUTO_SEQUENCE
-    if structure in ("gaussian-field", "stationary-field"):
+    if structure in ("gaussian-field", "stationary-field", "field"):
         return AUTO_LOCAL
     return AUTO_FEW if 2 * math.prod(x_shape) <= FEW else AUTO_MANY
 
 
 def _has_few_in_row(x_shape: Sequence[int], structure: str | None) -> bool:
-    rows = structure == "iid" and len(x_shape) > 1
-    return rows and math.prod(x_shape[1:]) <= FEW_IN_ROW
+    rows = (structure == "iid" and len(x_shape) > 1) or (structure == "series" and x_shape)
+    return bool(rows) and math.prod(x_shape[1:]) <= FEW_IN_ROW
 
 
 def is_continuous(x: np.ndarray) -> bool:

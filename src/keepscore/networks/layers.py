@@ -53,6 +53,13 @@ def computed(rng: Source, shape: tuple[int, ...], values: Callable[[], Any]) -> 
     return jnp.asarray(values(), jnp.float32)
 
 
+def scattered(rng: Source, shape: tuple[int, ...], sd: float) -> Array:
+    """Normal draws around zero to start from; zeros without a source of randomness."""
+    if rng is None:
+        return computed(rng, shape, lambda: None)
+    return computed(rng, shape, lambda: sd * rng.standard_normal(shape))
+
+
 def as_matrix_product() -> bool:
     """Whether convolutions are matrix products here: on CPU, yes."""
     return jax.default_backend() == "cpu"
@@ -75,6 +82,13 @@ class Linear(eqx.Module):
 def linear_layers(widths: Sequence[int], rng: Source) -> tuple[Linear, ...]:
     """Layers from each width to the next."""
     return tuple(Linear(widths[i], widths[i + 1], rng) for i in range(len(widths) - 1))
+
+
+def beginning_small(linear: Linear, share: float) -> Linear:
+    """The same layer with weights of this share and no bias: a last layer whose network begins as
+    nearly a constant."""
+    begun = (share * linear.weight, jnp.zeros_like(linear.bias))
+    return eqx.tree_at(lambda one: (one.weight, one.bias), linear, begun)
 
 
 class Join(eqx.Module):

@@ -32,7 +32,7 @@ from jaxtyping import Array, Float
 
 from keepscore.errors import ShapeError
 from keepscore.networks.exponential_family import Layers, starting_nodes
-from keepscore.networks.layers import Join, Linear, Source, silu
+from keepscore.networks.layers import Join, Linear, Source, beginning_small, silu
 
 SIZES: dict[str, dict[str, Any]] = {
     "5k": {"reach": 2, "widths": (32, 32), "nodes": 16, "evidence": (32,)},
@@ -75,12 +75,7 @@ class LocalFieldNetwork(eqx.Module):
         k = len(neighbours(reach))
         self.join = Join(2 * k, d, widths[0], rng)
         self.second = Linear(widths[0], widths[1], rng)
-        last = Linear(widths[1], k + 2, rng)
-        self.last = eqx.tree_at(
-            lambda one: (one.weight, one.bias),
-            last,
-            (SMALL * last.weight, jnp.zeros_like(last.bias)),
-        )
+        self.last = beginning_small(Linear(widths[1], k + 2, rng), SMALL)
         self.nodes, self.log_weights = starting_nodes(nodes, d, rng)
         self.evidence = Layers([k + 2, *evidence, 1], rng)
 

@@ -32,7 +32,7 @@ from jaxtyping import Array, Float
 
 from keepscore.errors import ShapeError
 from keepscore.networks.exponential_family import Layers
-from keepscore.networks.layers import Source, computed
+from keepscore.networks.layers import Source, beginning_small, scattered
 
 SIZES: dict[str, dict[str, int | tuple[int, ...]]] = {
     "10k": {"components": 4, "widths": (64, 64), "evidence": (32, 32)},
@@ -64,16 +64,10 @@ class MixtureNetwork(eqx.Module):
         p = math.prod(x_shape)
         outputs = components * (1 + p + p * p)
         net = Layers([d, *widths, outputs], rng)
-        last = net.layers[-1]
-        self.of_theta = eqx.tree_at(
-            lambda n: (n.layers[-1].weight, n.layers[-1].bias),
-            net,
-            (SMALL * last.weight, jnp.zeros_like(last.bias)),
-        )
+        last = beginning_small(net.layers[-1], SMALL)
+        self.of_theta = eqx.tree_at(lambda n: n.layers[-1], net, last)
         self.slope = jnp.zeros((d, outputs), jnp.float32)
-        self.centre = computed(
-            rng, (components, p), lambda: APART * _normal(rng).standard_normal((components, p))
-        )
+        self.centre = scattered(rng, (components, p), APART)
         self.row_part = Layers([p, *evidence], rng)
         self.set_part = Layers([evidence[-1], *evidence, 1], rng)
 
@@ -160,8 +154,3 @@ class MixtureSetNetwork(eqx.Module):
     def settings(self) -> dict[str, int | list[int]]:
         """Those of the network of one row."""
         return self.row.settings()
-
-
-def _normal(rng: Source) -> np.random.Generator:
-    assert rng is not None  # `computed` asks only with a source
-    return rng

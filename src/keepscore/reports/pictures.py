@@ -99,7 +99,7 @@ def example_from(x: ArrayLike, structure: str | None, title: str, caption: str =
     array = as_floats(x, "x")
     if structure == "markov" and array.ndim == 2:
         return Example(title, array.T, "node", "time", caption)
-    if structure in ("gaussian-field", "stationary-field") and array.ndim == 2:
+    if structure in ("gaussian-field", "stationary-field", "field") and array.ndim == 2:
         return Example(title, array.T[::-1], "s2", "s1", caption)
     if array.ndim > 2:
         array = array.reshape(len(array), -1)

@@ -26,12 +26,13 @@ import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import jax.numpy as jnp
 import numpy as np
 
 from keepscore import networks
 from keepscore.checks import Floats
 from keepscore.errors import KeepscoreWarning
-from keepscore.losses import pair_losses
+from keepscore.losses import HEAVY_TAIL, pair_losses, residual_losses, score_scale, score_tail
 from keepscore.quality import POOR, Quality, score_r2
 from keepscore.surrogate import Surrogate
 from keepscore.training.batches import Rows, generator
@@ -56,16 +57,31 @@ def held_out_losses(surrogate: Surrogate, held: Rows, seed: int) -> Floats:
 def measured(surrogate: Surrogate, held: Rows, loss: str, whole: bool, seed: int) -> Quality:
     """The quality of a surrogate on held-out rows."""
     index, data = some_of(held), held.data
-    r2, kind = None, None
+    r2, kind, robust = None, None, False
     if data.score is not None:
         chosen = index if held.index is None else held.index[index]
         theta, x, score = data.rows(chosen)
-        r2, kind = score_r2(surrogate.score(theta, x), np.asarray(score)), data.score_kind
+        ours, given, kind = surrogate.score(theta, x), np.asarray(score), data.score_kind
+        robust = kind == "exact" and score_tail(given) > HEAVY_TAIL
+        r2 = robust_score_r2(ours, given) if robust else score_r2(ours, given)
     partner = generator(seed, "validation").permutation(len(held))
     x, theta = held.fetch(index)[0], held.theta
     own, other = (surrogate.log_ratio(theta[i], x) for i in (index, partner[index]))
     bce = float(pair_losses(own, other).mean())
-    return Quality(bce, len(index), r2, kind, loss, whole)
+    return Quality(bce, len(index), r2, kind, loss, whole, robust=robust)
+
+
+def robust_score_r2(network: Floats, data: Floats) -> tuple[float, ...]:
+    """The robust R^2 of `quality` for each parameter; 0 where the scores of the data are all 0."""
+    scale = score_scale(data)
+    charged, whole = (
+        np.asarray(residual_losses(jnp.asarray(e / scale), "cauchy", jnp.ones(len(scale))))
+        .astype(np.float64)
+        .sum(axis=0)
+        for e in (network - data, np.asarray(data, np.float64))
+    )
+    found = np.where(whole > 0, 1 - charged / np.where(whole > 0, whole, 1.0), 0.0)
+    return tuple(float(value) for value in found)
 
 
 def some_of(held: Rows) -> np.ndarray:

@@ -39,7 +39,7 @@ from keepscore.losses import (
     remember,
     score_loss,
 )
-from keepscore.networks.base import Rest, Weights, has_density
+from keepscore.networks.base import Rest, Weights, has_density, has_evidence
 
 Array = jax.Array
 
@@ -78,6 +78,9 @@ def objective(
         dense = has_density(network)
 
         def head(theta: Array) -> Array:
+            if has_evidence(network):
+                q = jax.lax.stop_gradient(network.log_density(features, theta))
+                return q - network.log_evidence(features)
             h = network.head(features, theta)
             return h - _gradient_only(network.log_density(features, theta)) if dense else h
 

@@ -43,7 +43,7 @@ from keepscore.losses import (
     search_epsilon,
 )
 from keepscore.losses.score import TOLERANCE
-from keepscore.models.base import declares_missing
+from keepscore.models.base import declares_missing, trend_of
 from keepscore.networks import Network, Tree, Weights
 from keepscore.networks.safetensors_io import digest_of, to_tensors
 from keepscore.space import Space
@@ -153,7 +153,7 @@ def train(
     _require_kinds(loss, config, resume)
     rows, held = _rows(data, validation, loss, config)
     if isinstance(loss, ASA):
-        loss = loss.for_scores(data.score_kind, score_tail(_some_scores(rows)))
+        loss.require_right_for(data.score_kind)
     watched = None if monitor is None else _monitored(monitor, data, config)
     folder = None if path is None else make_folder(path)
     writes = folder is not None and hosts.is_first()
@@ -161,6 +161,8 @@ def train(
         built, weights, rest = _networks(network, rows, data, config)
         term = None
         if isinstance(loss, ASA):
+            tail = score_tail(_some_scores(rows))
+            loss = loss.for_scores(data.score_kind, tail, networks.has_density(built))
             term = ScoreTerm(
                 loss.residual,
                 score_scale(_some_scores(rows)) if loss.residual != "squared" else None,
@@ -385,6 +387,8 @@ def require_same_kind(other: Dataset, data: Dataset, what: str) -> None:
         raise ShapeError(f"{what} and training data must have the same x_shape and space.")
     if declares_missing(other) and not declares_missing(data):
         raise MismatchError(f"{what} data may have missing values, training data have none.")
+    if trend_of(other) != trend_of(data):
+        raise MismatchError(f"{what} and training data must have the same trend, or both none.")
 
 
 def _networks(
@@ -526,4 +530,5 @@ def _surrogate(built: Network, progress: Progress, data: Dataset, settings: Sett
         members=settings["config"]["members"],
         provenance={"training": settings, "data": dict(data.provenance)},
         history=tuple(progress.position.records),
+        trend=trend_of(data),
     )

@@ -1,0 +1,111 @@
+"""Functions of users that loop are compiled, once, and never with yesterday's constants."""
+
+import pickle
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import keepscore as ks
+from keepscore.models.compiled import Compiled, wants_compiling
+
+SPACE = ks.Space([ks.Parameter("a", -0.9, 0.9, "identity")])
+SCALE = 1.0
+traced = []
+
+
+def looping(theta, x):
+    """A stationary autoregression of one lag, step by step."""
+    traced.append(1)
+
+    def one(a, row):
+        def step(before, now):
+            return now, -0.5 * ((now - a * before) / SCALE) ** 2
+
+        return jax.lax.scan(step, 0.0, row)[1].sum()
+
+    return jax.vmap(one)(theta[:, 0], x)
+
+
+def plain(theta, x):
+    before = jnp.concatenate([jnp.zeros_like(x[:, :1]), x[:, :-1]], axis=1)
+    return -0.5 * (((x - theta * before) / SCALE) ** 2).sum(axis=1)
+
+
+def simulate(theta, rng):
+    x = np.zeros((len(theta), 6))
+    for t in range(6):
+        x[:, t] = theta[:, 0] * x[:, t - 1] * (t > 0) + rng.standard_normal(len(theta))
+    return x
+
+
+def model_of(log_prob):
+    return ks.models.from_functions(SPACE, (6,), simulate=simulate, log_prob=log_prob, name="ar")
+
+
+def pairs(n, seed=0):
+    rng = np.random.default_rng(seed)
+    theta = SPACE.uniform(n, rng)
+    return theta, simulate(theta, rng)
+
+
+@pytest.mark.parametrize("n", [1, 2, 5, 8, 13])
+def test_values_and_scores_are_those_of_the_plain_function(n):
+    theta, x = pairs(n)
+    ours, oracle = model_of(looping), model_of(plain)
+    np.testing.assert_allclose(ours.log_prob(theta, x), oracle.log_prob(theta, x), rtol=1e-12)
+    np.testing.assert_allclose(ours.score(theta, x), oracle.score(theta, x), rtol=1e-10)
+
+
+def test_numbers_of_rows_share_a_compilation():
+    """Powers of two: 5, 6, 7 and 8 rows are one; called as it is, each call would trace again."""
+    model = model_of(looping)
+    model.log_prob(*pairs(8))
+    before = len(traced)
+    for n in (5, 6, 7, 8):
+        model.log_prob(*pairs(n, seed=n))
+    assert len(traced) == before
+
+
+def test_a_constant_that_changes_is_seen(monkeypatch):
+    model, (theta, x) = model_of(looping), pairs(4)
+    here, slope = model.log_prob(theta, x), model.score(theta, x)
+    monkeypatch.setitem(globals(), "SCALE", 2.0)
+    np.testing.assert_allclose(model.log_prob(theta, x), here / 4)
+    np.testing.assert_allclose(model.score(theta, x), slope / 4)
+
+
+def test_only_loops_are_compiled_and_never_with_factorisations():
+    theta, x = pairs(1)
+
+    def factor(theta, x):
+        return looping(theta, x) + jnp.linalg.cholesky(jnp.eye(3) * (2 + theta[0, 0]))[0, 0]
+
+    def inside(theta, x):
+        return jax.lax.scan(
+            lambda c, _: (c + jnp.fft.fft(x)[:, 0].real, None), theta[:, 0], None, 2
+        )[0]
+
+    assert wants_compiling(looping, theta, x)
+    assert not wants_compiling(plain, theta, x)
+    assert not wants_compiling(factor, theta, x)
+    assert not wants_compiling(inside, theta, x)
+    assert not wants_compiling(lambda t, x: float(t[0, 0]), theta, x)
+
+
+def test_it_goes_to_other_processes_without_what_was_compiled():
+    one, (theta, x) = Compiled(looping, looping), pairs(3)
+    here = np.asarray(one(theta, x))
+    there = pickle.loads(pickle.dumps(one))  # noqa: S301
+    assert there.kept == {}
+    np.testing.assert_array_equal(there(theta, x), here)
+
+
+def test_the_models_description_does_not_change():
+    """What was simulated before functions were compiled goes on: names and fingerprints are those
+    of the user's own function."""
+    told = model_of(looping).settings()
+    assert told["functions"]["log_prob"].endswith("looping")
+    assert told["functions"]["score"] == f"AutodiffScore({told['functions']['log_prob']})"
+    assert told["code"]["log_prob"] == told["code"]["score"]
