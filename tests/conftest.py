@@ -26,6 +26,7 @@ os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES", "-1")
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
+import pytest  # noqa: E402
 from jaxtyping import install_import_hook  # noqa: E402
 
 # What jaxtyping before 0.3.11 wraps, Numba cannot keep on disk.
@@ -35,3 +36,29 @@ if tuple(map(int, version("jaxtyping").split(".")[:3])) >= (0, 3, 11):
     )
 
 from browsing import browser  # noqa: E402, F401
+
+# Files that take longest, longest first: begun at the end, one of them would leave a core idle.
+# (`make test` hands out whole files, so that fixtures that train are made once, in this order.)
+LONG = (
+    "test_docs.py", "test_fit.py", "test_demo.py", "test_docstrings.py", "test_training.py",
+    "test_reproduction.py", "test_missing.py", "test_fit_focus.py", "test_tutorials.py",
+    "test_cli.py", "test_compose.py", "test_posterior.py", "test_surrogate.py", "test_focus.py",
+)  # fmt: skip
+
+
+def pytest_collection_modifyitems(items):
+    """Long files first; the rest in its order."""
+    place = {name: k for k, name in enumerate(LONG)}
+    items.sort(key=lambda item: place.get(item.path.name, len(LONG)))
+
+
+@pytest.fixture(autouse=True)
+def _registered_models_are_as_before():
+    """A page or test that registers a model of its own does so for itself alone."""
+    from keepscore.models import base  # after the import hook
+
+    builders, wrappers = dict(base._BUILDERS), dict(base._WRAPPERS)
+    yield
+    for now, before in ((base._BUILDERS, builders), (base._WRAPPERS, wrappers)):
+        now.clear()
+        now.update(before)

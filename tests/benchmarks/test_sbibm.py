@@ -9,6 +9,7 @@ from scipy import integrate, stats
 
 pytest.importorskip("sklearn")
 
+from benchmarks.sbibm import c2st as c2st_module
 from benchmarks.sbibm import sweep
 from benchmarks.sbibm.c2st import c2st
 from benchmarks.sbibm.tasks import TASKS
@@ -146,3 +147,29 @@ def test_the_page_is_written_between_its_marks(tmp_path):
     assert image.stat().st_size > 10_000
     sweep.write_page(page, image, cells)
     assert page.read_text() == text
+
+
+@pytest.mark.parametrize(("n", "d"), [(600, 1), (1130, 3)])
+def test_the_classifier_is_that_of_scikit_learn(n, d):
+    """The first epochs' losses, where rounding has not grown yet; with batches that fill and one
+    that does not."""
+    from sklearn.exceptions import ConvergenceWarning
+    from sklearn.neural_network import MLPClassifier
+
+    rng = np.random.default_rng(n)
+    x = rng.standard_normal((n, d)).astype(np.float32)
+    label = (rng.random(n) < 1 / (1 + np.exp(-2 * x[:, 0]))).astype(np.float32)
+    theirs = MLPClassifier((10 * d, 10 * d), max_iter=6, random_state=1)
+    with pytest.warns(ConvergenceWarning):
+        theirs.fit(x, label)
+    _, losses = c2st_module.fit(x, label, (10 * d, 10 * d), 1)
+    np.testing.assert_allclose(losses[:6], theirs.loss_curve_, rtol=1e-4)
+    assert not np.allclose(losses[:6], c2st_module.fit(x, label, (10 * d, 10 * d), 2)[1][:6], 1e-3)
+
+
+def test_c2st_is_that_of_scikit_learn():
+    """To a few rows in 300: both classifiers see the same rows in the same order."""
+    rng = np.random.default_rng(5)
+    one, two = rng.standard_normal((2, 150, 1))
+    ours, theirs = (way(one, two + 1.0, folds=2) for way in (c2st, c2st_module.by_sklearn))
+    assert abs(ours - theirs) < 0.03

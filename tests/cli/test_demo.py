@@ -13,6 +13,7 @@ from keepscore.cli.demo import ADVISED
 from keepscore.evaluation.estimate import Estimate
 from keepscore.evaluation.scorecard import SIZES, Row, Size
 from keepscore.reports import EXACT, ReportContent, comparison
+from keepscore.training import length
 
 METHODS = ["BCE", "ASA", ADVISED]
 REFINED = "ASA + 20 exact evaluations"
@@ -22,9 +23,12 @@ pytestmark = pytest.mark.timeout(900)  # one fixture holds the whole demo; machi
 
 @pytest.fixture(scope="module")
 def demo(tmp_path_factory):
-    """A thousand simulations, the smallest network and a scorecard of a few groups."""
+    """A thousand simulations, the smallest network, a thousand updates of the advised one and not
+    seven thousand, and a scorecard of a few groups."""
     folder = tmp_path_factory.mktemp("demo")
     with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(length, "LEAST_UPDATES", 1_000)
+        patch.setattr(length, "UPDATES_PER_PARAMETER", 0)
         patch.setitem(SIZES, "small", Size(200, 50, 20, 2, 3))
         words = ["demo", "--out", str(folder), "-n", "1000", "--network", "3k", "--json"]
         done = CliRunner().invoke(app, words, catch_exceptions=False)

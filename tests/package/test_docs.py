@@ -11,6 +11,7 @@ from training_helpers import Tiny
 
 import keepscore as ks
 from keepscore.evaluation.scorecard import SIZES, Size
+from keepscore.training import length
 
 ROOT = Path(__file__).parents[2]
 spec = importlib.util.spec_from_file_location("run_page", ROOT / "docs" / "run_page.py")
@@ -29,8 +30,13 @@ def test_the_code_of_adding_a_model_runs():
         exec(block, {"__name__": "__page__"})
 
 
-def test_the_code_of_the_readme_runs(tmp_path, monkeypatch):
+def test_the_code_of_the_readme_runs(tmp_path, monkeypatch, recwarn):
+    """As it stands but for its length: 1,000 simulations and some 200 updates. What comes of it is
+    poor, and says so."""
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(length, "LEAST_UPDATES", 200)
+    monkeypatch.setattr(length, "UPDATES_PER_PARAMETER", 0)
+    monkeypatch.setattr(length, "PAPER_EPOCHS", ((1_000, 4), (10_000, 2)))
     (block,) = code_of("README.md")
     assert "ks.simulate(model, 30_000" in block
     names = {}
@@ -183,7 +189,46 @@ def test_the_page_on_volatility_runs(recwarn):
     assert "calibrated" in text
 
 
-FILLED = ["tutorial", "gallery/epidemic", "gallery/volatility", "gallery/regression"]
+def test_the_page_on_real_fields_runs():
+    page = (ROOT / "docs/howto/real_fields.md").read_text()
+    smaller = {"draws=200": "draws=50", "(40, 1)": "(4, 1)"}
+    for large, small in smaller.items():
+        assert large in page
+        page = page.replace(large, small)
+    text, names = pages.run_page(page)
+    assert "no law broken" in text
+    assert text.count("True") == 2
+    assert names["fields"].x.shape == (1, 12, 10)
+
+
+@pytest.mark.slow
+def test_the_page_on_terrain_runs(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    page = (ROOT / "docs/gallery/terrain.md").read_text()
+    training = "config=ks.TrainConfig(batch_size=32, min_epochs=1, max_epochs=1, guard=False)"
+    smaller = {
+        "draws=200": "draws=50",
+        "len(patches), 21)": "len(patches), 262)",
+        "len(patches), 5)": "len(patches), 262)",
+        "8_000": "200",
+        "train(data, progress=False)": f"train(data, progress=False, {training})",
+        "min_epochs=6, max_epochs=6": "min_epochs=1, max_epochs=1",
+        "2_000": "100",
+    }
+    for large, small in smaller.items():
+        assert large in page
+        page = page.replace(large, small)
+    text, names = pages.run_page(page)
+    assert names["report"].passed
+    assert names["surrogate"].trend is not None
+    assert names["second"].missing
+    assert names["ratio"].shape == (21, 25)
+    assert (tmp_path / "terrain.png").stat().st_size > 10_000
+    assert "BROKEN" not in text
+
+
+FILLED = ["gallery/terrain", "howto/real_fields"]
+FILLED += ["tutorial", "gallery/epidemic", "gallery/volatility", "gallery/regression"]
 FILLED += ["howto/missing", "tutorials/joint_scores", "tutorials/one_data_set"]
 
 

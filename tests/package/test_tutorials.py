@@ -84,3 +84,43 @@ def test_recipes_of_other_frameworks(package):
     np.testing.assert_allclose(model.log_prob(theta, x), expected, rtol=1e-12)
     by_hand = [[z.sum() / np.exp(-0.3), (z**2).sum() - 5]]
     np.testing.assert_allclose(model.score(theta, x), by_hand, rtol=1e-10)
+
+
+def hawkes():
+    """What the page on the Hawkes process makes: its names, and its second block."""
+    first, second = pages.BLOCK.findall((ROOT / "docs/tutorials/strangers_hour.md").read_text())
+    names = {"__name__": "hawkes_page"}
+    exec(first, names)
+    return names, second
+
+
+def test_the_hawkes_process_is_the_textbooks():
+    """log p by its double sum and integral, at event times of the page's simulator; and scores."""
+    names, _ = hawkes()
+    model, end = names["model"], names["END"]
+    rng = np.random.default_rng(0)
+    theta = model.space.uniform(4, rng, region="test")
+    x = model.simulate(theta, rng)
+    expected = []
+    for (log_mu, alpha, log_beta), row in zip(theta, x, strict=True):
+        mu, beta, times = np.exp(log_mu), np.exp(log_beta), row[~np.isnan(row)]
+        gaps = times[:, None] - times[None, :]
+        kernel = np.where(gaps > 0, alpha * beta * np.exp(-beta * np.where(gaps > 0, gaps, 0)), 0)
+        stop = end if len(times) < len(row) else times[-1]
+        integral = mu * stop + (alpha * (1 - np.exp(-beta * (stop - times)))).sum()
+        expected.append(np.log(mu + kernel.sum(axis=1)).sum() - integral)
+    np.testing.assert_allclose(model.log_prob(theta, x), expected, rtol=1e-9)
+    assert np.isfinite(model.score(theta, x)).all()
+    assert model.structure == "events"
+
+
+@pytest.mark.slow
+@QUIET
+def test_the_surrogate_of_the_hawkes_page_learns():
+    """Fewer simulations: the error is below the statistic's own variance of 6."""
+    names, block = hawkes()
+    for large, small in {"3_000": "1_000", "=40": "=60", "size=(40": "size=(10"}.items():
+        assert large in block
+        block = block.replace(large, small)
+    exec(block, names)
+    assert np.mean((names["ours"] - names["exact"]) ** 2) < 6
