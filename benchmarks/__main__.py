@@ -32,11 +32,24 @@ PARTS = {
     "peers-inference": ("peers.inference",),
     "coverage": ("interval_coverage",),
     "data-check": ("data_check",),
+    "dimensions": ("dimensions",),
+    "cloudy-fields": ("cloudy_fields",),
+    "quality-line": ("quality_line",),
+    "fits": ("fits",),
     "ablation": ("ablation",),
     "refinement": ("refinement",),
     "sbibm": ("sbibm.sweep",),
 }
-BY_NAME_ONLY = ("ablation", "refinement", "sbibm", "data-check")  # hours: not among "all parts"
+# Long ones, not among "all parts".
+BY_NAME_ONLY = (
+    "ablation",
+    "refinement",
+    "sbibm",
+    "data-check",
+    "cloudy-fields",
+    "quality-line",
+    "fits",
+)
 
 
 def run_part(part: str, quick: bool, folder: Path) -> None:

@@ -1,0 +1,149 @@
+"""Exact evaluations behind one data set's answers: exact inference alone, and refined.
+
+An evaluation is a value, or a value with its gradient, at one theta. (a) is `ks.mle`, `ks.lrt` and
+`ks.confidence_set` with volume and intervals; (b) is a posterior of 2,000 effective draws: NUTS, as
+many evaluations as it asks for, warm-up and all, scaled from the effective draws it got.
+
+With a refined likelihood both need the evaluations of refining and no more. Exact inference is run
+where it can be; beyond that (`proxy`) the same functions are run on the refined likelihood, whose
+surface is the same within the stated error, and what they ask of *it* is counted: so many exact
+evaluations exact inference would take, at most. Where both are there they can be compared: at 25 x
+25 the proxy for estimate, test and set is 4,050 and the count 2,190, so it flatters.
+
+Seconds are not measured here: counts do not depend on the machine.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import keepscore as ks
+from benchmarks.refinement_surrogates import SEED, some_groups, surrogate_of
+from keepscore.likelihood import Likelihood
+from keepscore.models import GaussianField
+
+EXACT_ANSWERS = {5: 1, 25: 3, 49: 1}  # data sets, by side, with exact inference
+EXACT_POSTERIOR = (5, 25)
+DATA_SETS = {5: 1, 25: 3, 49: 2, 75: 1}  # by side; posteriors of the first
+EFFECTIVE = 2000  # draws of a posterior
+LONG, SHORT = (1000, 500), (250, 250)  # draws and warm-up of a chain
+
+
+def counted(like: Likelihood) -> tuple[Likelihood, dict[str, int]]:
+    """The same likelihood, and how many theta it was asked about."""
+    count = {"evaluations": 0}
+
+    def rows(function: Callable[..., Any]) -> Callable[..., Any]:
+        def ask(theta: Any, *rest: Any) -> Any:
+            count["evaluations"] += len(theta)
+            return function(theta, *rest)
+
+        return ask
+
+    asked = replace(
+        like,
+        pairs=rows(like.pairs),
+        pairs_gradient=rows(like.pairs_gradient),
+        surface=rows(like.surface),
+        traceable=None,
+    )
+    return asked, count
+
+
+def cost(side: int, data: Path, quick: bool) -> dict[str, Any]:
+    """Exact evaluations of answers and posteriors on Gaussian fields of side x side."""
+    model = GaussianField(side)
+    surrogate = surrogate_of("gaussian" if side == 25 else f"gaussian-{side}", model, data, quick)
+    thetas, groups = some_groups(model, DATA_SETS[side], [SEED, 2])
+    found: dict[str, Any] = {"side": side, "data_sets": []}
+    for i, (theta, xs) in enumerate(zip(thetas, groups, strict=True)):
+        one: dict[str, Any] = {}
+        exact, count = counted(model.given(xs))
+        refined = ks.refine(surrogate.given(xs), exact)
+        record: Any = refined.refinement
+        one["refined"] = count["evaluations"]
+        one["error"], one["reached"] = float(record.error[0]), bool(record.reached[0])
+        one["before"] = float(record.before[0])
+        answers(refined, theta)
+        if count["evaluations"] != one["refined"]:
+            raise RuntimeError("Answers of a refined likelihood must not ask the exact one.")
+        one["answers_proxy"] = _answers_of(refined, theta)
+        if i < EXACT_ANSWERS.get(side, 0):
+            one["answers_exact"] = _answers_of(model.given(xs), theta)
+        if i == 0:
+            one |= _posteriors(refined, model.given(xs), side, quick)
+        found["data_sets"].append(one)
+    return found
+
+
+def _answers_of(like: Likelihood, theta0: np.ndarray) -> int:
+    asked, count = counted(like)
+    answers(asked, theta0)
+    return count["evaluations"]
+
+
+def answers(like: Likelihood, theta0: np.ndarray) -> None:
+    """Estimate, test, 95% set with its volume and intervals."""
+    ks.mle(like)
+    ks.lrt(like, theta0)
+    chosen = ks.confidence_set(like)
+    _ = chosen.volume, chosen.intervals
+
+
+def _posteriors(refined: Likelihood, exact: Likelihood, side: int, quick: bool) -> dict[str, Any]:
+    draws, warmup = (20, 20) if quick else LONG
+    drawn = ks.posterior(refined, draws=draws, warmup=warmup, method="nuts")
+    found = {"posterior_effective": float(drawn.posterior.attrs["smallest_ess"])}
+    found["posterior_proxy"] = _posterior_of(refined, quick)
+    if side in EXACT_POSTERIOR:
+        found["posterior_exact"] = _posterior_of(exact, quick)
+    return found
+
+
+def _posterior_of(like: Likelihood, quick: bool) -> float:
+    """Evaluations for EFFECTIVE draws."""
+    asked, count = counted(like)
+    draws, warmup = (20, 20) if quick else SHORT
+    drawn = ks.posterior(asked, draws=draws, warmup=warmup, method="nuts")
+    return EFFECTIVE * count["evaluations"] / float(drawn.posterior.attrs["smallest_ess"])
+
+
+# --- for a reader ---
+
+
+def table(cells: list[dict[str, Any]]) -> str:
+    """One row per size of field."""
+    if not cells:
+        return ""
+    lines = [
+        "| Gaussian field | refined: exact evaluations (largest stated error) "
+        "| estimate + test + set, exact alone | times fewer "
+        "| posterior of 2,000 effective draws, exact alone | times fewer |",
+        "|---|--:|--:|--:|--:|--:|",
+    ]
+    for cell in cells:
+        sets, side = cell["data_sets"], cell["side"]
+        ours = np.mean([one["refined"] for one in sets])
+        worst = max(one["error"] for one in sets)
+        theirs, how = _mean_of(sets, "answers")
+        post, how_post = _mean_of(sets[:1], "posterior")
+        lines.append(
+            f"| {side} x {side} ({len(sets)} data sets) | {ours:.0f} ({worst:.2g}) "
+            f"| {theirs:,.0f}{how} | {theirs / ours:.0f} | {post:,.0f}{how_post} "
+            f"| {post / sets[0]['refined']:,.0f} |"
+        )
+    return "\n".join(lines)
+
+
+def _mean_of(sets: list[dict[str, Any]], what: str) -> tuple[float, str]:
+    """Mean over data sets of what exact inference took, and of what the proxy says of it."""
+    proxy = float(np.mean([one[f"{what}_proxy"] for one in sets]))
+    run = [one[f"{what}_exact"] for one in sets if f"{what}_exact" in one]
+    if not run:
+        return proxy, " (proxy, too high)"
+    return float(np.mean(run)), f" (of {len(run)}; proxy: {proxy:,.0f})"
