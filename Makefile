@@ -30,7 +30,7 @@ demo: setup
 	$(BIN)/keepscore demo --out runs/demo
 
 test: setup browser lint
-	$(BIN)/python -m pytest -n 2 --dist loadfile --durations 40
+	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder --durations 40
 
 test-slow: setup browser
 	$(BIN)/python -m pytest -m slow
@@ -42,10 +42,10 @@ test-attack: setup
 # The wheel in a throw-away environment: without pinned versions (PYTHON=python3.13), or with the
 # lowest that pyproject.toml allows (PYTHON=python3.11).
 test-newest:
-	PYTHON=$(PYTHON) .ci/fresh newest $(TESTS) -n $(WORKERS) --dist loadfile
+	PYTHON=$(PYTHON) .ci/fresh newest $(TESTS) -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 
 test-lowest:
-	PYTHON=$(PYTHON) .ci/fresh lowest $(TESTS) -n $(WORKERS) --dist loadfile
+	PYTHON=$(PYTHON) .ci/fresh lowest $(TESTS) -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 
 lint: setup
 	$(BIN)/ruff check .
