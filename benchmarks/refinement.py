@@ -88,6 +88,7 @@ def table(result: dict[str, Any]) -> str:
         refinement_accuracy.honesty_table(by_kind["accuracy"]),
         refinement_controls.table(by_kind["control"]),
         refinement_cost.table(by_kind["cost"]),
+        refinement_cost.seconds_table(by_kind["cost"]),
     ]
     return "\n\n".join(part for part in parts if part)
 

@@ -1,8 +1,9 @@
 """Refined likelihoods in the E-test, beside surrogate and exact, and the truth of their error.
 
-Theta, groups and metrics are those of `ks.etest`, with fewer groups at each theta (GROUPS) than its
-30, and volumes of sets, which cost most, at every VOLUME_EVERYth theta alone. Exact inference is
-computed once per case and kept, so that all rows of a case are of the same groups.
+Theta, groups and metrics are those of `ks.etest`, with fewer groups of fields at each theta
+(GROUPS) than its 30, and volumes of sets, which cost most, at every VOLUME_EVERYth theta alone.
+Exact inference is computed once per case and kept, so that all rows of a case are of the same
+groups.
 
 A refined likelihood states an error: the standard deviation of refined minus exact log-likelihood
 over the exact set at its level, .99. It is true if the real one is below WITHIN times the stated
@@ -24,17 +25,19 @@ import keepscore as ks
 from benchmarks.refinement_surrogates import CASES, SEED, SIZE, surrogate_of
 from keepscore.evaluation.estimate import Estimate, stratified_mean
 from keepscore.evaluation.set_volumes import wilks_volumes
+from keepscore.inference.maximise import maximum_of
 from keepscore.inference.placement import cloud_of
-from keepscore.inference.region import walk
+from keepscore.inference.region import along_axes, walk
 from keepscore.likelihood import Likelihood
 from keepscore.numerics.space_filling import fill_ball
 
 GRIDS = {2: (10, 10), 3: (5, 5, 4)}  # those of the E-test
-GROUPS = {"sis": 6, "gaussian": 2, "student-t": 2}  # at each theta
+GROUPS = {"sis": 30, "gaussian": 5, "student-t": 5}  # at each theta
+CHOSEN_ON, FRESH = 3, 4  # streams of groups: those the method was chosen on, and those of the cells
 LEVEL = 0.95
 VOLUME_EVERY, VOLUME_POINTS = 4, {2: 24, 3: 8}  # theta; points per side of a grid
-POINTS, STEPS = 40, 2  # places in the exact set, and steps they walk
-WIDER = 1.3  # than the region that was refined: where walks begin
+POINTS, STEPS = 48, 6  # places in the exact set, and steps they walk
+WIDER = 1.15  # than an ellipsoid along the axes of the exact set: where walks begin
 WITHIN = 3.0  # times the estimated error
 BLOCK = 20  # groups that walk at a time
 TARGETS = {("sis", 20): 0.005, ("gaussian", 40): 0.01, ("student-t", 20): 0.005}
@@ -59,7 +62,7 @@ def accuracy(case: str, evaluations: int, data: Path, quick: bool) -> dict[str, 
     model = CASES[case]()
     surrogate = surrogate_of(case, model, data, quick)
     tag = f"{case}{'-quick' if quick else ''}"
-    theta, xs = test_groups(case, model, quick)
+    theta, xs = etest_groups(case, model, quick)
     groups = len(xs) // len(theta)
     exact, like = model.given(xs), surrogate.given(xs)
     truth = Inferences(*_kept(data / f"{tag}-exact.npz", lambda: infer(exact, theta)))
@@ -87,20 +90,23 @@ def accuracy(case: str, evaluations: int, data: Path, quick: bool) -> dict[str, 
     }
 
 
-def test_groups(case: str, model: Any, quick: bool) -> tuple[np.ndarray, np.ndarray]:
+def etest_groups(
+    case: str, model: Any, quick: bool, stream: int = FRESH
+) -> tuple[np.ndarray, np.ndarray]:
     """Theta (p, d) of the E-test, and groups (p * G, SIZE, ...), G consecutive ones at each."""
     d, groups = model.space.d, 2 if quick else GROUPS[case]
     theta = model.space.grid((2,) * d if quick else GRIDS[d], "test")
-    rng = np.random.default_rng([SEED, 3])
+    rng = np.random.default_rng([SEED, stream])
     flat = model.simulate(np.repeat(theta, groups * SIZE, axis=0), rng)
     return theta, flat.reshape(len(theta) * groups, SIZE, *model.x_shape)
 
 
 def check(case: str, first: int, last: int, evaluations: int, data: Path) -> dict[str, Any]:
-    """Some of a case's groups alone, without volumes: what can be seen in a minute."""
+    """Some groups alone, without volumes: what can be seen in a minute. They are those the method
+    was chosen on, so that the cells' own stay unseen."""
     model = CASES[case]()
     surrogate = surrogate_of(case, model, data, False)
-    theta, xs = test_groups(case, model, False)
+    theta, xs = etest_groups(case, model, False, CHOSEN_ON)
     at, xs = np.repeat(theta, len(xs) // len(theta), axis=0)[first:last], xs[first:last]
     exact, like = model.given(xs), surrogate.given(xs)
     g, d = at.shape
@@ -182,11 +188,14 @@ def places(
     g, d = refined.group_count, refined.space.d
     cut = stats.chi2.ppf(record.level, d)
     low, high = exact.space.box()
-    unit = fill_ball(POINTS, d, 7)
-    start = cloud_of(record.centre, record.factor, WIDER * record.radius, unit, low, high)
-    top = truth.estimate.reshape(g, d)
-    start[:, 0] = top
-    best = exact.pairs(top, np.arange(g))
+    top, everyone = maximum_of(exact, "base"), np.arange(g)
+    own = along_axes(exact.pairs, top, everyone, cut, low, high)
+    radius, unit = WIDER * np.sqrt(cut), fill_ball(POINTS, d, 7)
+    start = cloud_of(own.centre, own.factor, radius, unit, low, high)
+    # Half from the region that was refined, which may reach where the axes do not.
+    start[:, 1::2] = cloud_of(record.centre, record.factor, record.radius, unit, low, high)[:, 1::2]
+    start[:, 0] = top.theta
+    best = np.maximum(top.value, exact.pairs(truth.estimate.reshape(g, d), everyone))
     rng = np.random.default_rng(SEED)
     theta, value = np.empty(start.shape), np.empty(start.shape[:2])
     for begin in range(0, g, BLOCK):

@@ -10,11 +10,14 @@ surface is the same within the stated error, and what they ask of *it* is counte
 evaluations exact inference would take, at most. Where both are there they can be compared: at 25 x
 25 the proxy for estimate, test and set is 4,050 and the count 2,190, so it flatters.
 
-Seconds are not measured here: counts do not depend on the machine.
+Seconds are wall-clock seconds of the same calls, compiled before (a first call to refine one data
+set compiles for some seconds more, stated as `first_refine`). Where exact inference was not run
+they are the proxy's count times the seconds of one exact evaluation, measured.
 """
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -60,31 +63,54 @@ def cost(side: int, data: Path, quick: bool) -> dict[str, Any]:
     model = GaussianField(side)
     surrogate = surrogate_of("gaussian" if side == 25 else f"gaussian-{side}", model, data, quick)
     thetas, groups = some_groups(model, DATA_SETS[side], [SEED, 2])
-    found: dict[str, Any] = {"side": side, "data_sets": []}
+    found: dict[str, Any] = {"side": side, "simulations": _rows(surrogate), "data_sets": []}
     for i, (theta, xs) in enumerate(zip(thetas, groups, strict=True)):
         one: dict[str, Any] = {}
+        if i == 0:
+            refine = timed(ks.refine, surrogate.given(xs), model.given(xs))
+            answers(refine[0], theta)  # compiles
+            found["first_refine"] = refine[1]
+            found["exact_evaluation"] = _seconds_each(model.given(xs), theta)
         exact, count = counted(model.given(xs))
-        refined = ks.refine(surrogate.given(xs), exact)
+        refined, one["refine_seconds"] = timed(ks.refine, surrogate.given(xs), exact)
         record: Any = refined.refinement
         one["refined"] = count["evaluations"]
         one["error"], one["reached"] = float(record.error[0]), bool(record.reached[0])
         one["before"] = float(record.before[0])
-        answers(refined, theta)
+        _, one["refined_answers_seconds"] = timed(answers, refined, theta)
         if count["evaluations"] != one["refined"]:
             raise RuntimeError("Answers of a refined likelihood must not ask the exact one.")
-        one["answers_proxy"] = _answers_of(refined, theta)
+        one["answers_proxy"], _ = _answers_of(refined, theta)
         if i < EXACT_ANSWERS.get(side, 0):
-            one["answers_exact"] = _answers_of(model.given(xs), theta)
+            one["answers_exact"], one["exact_answers_seconds"] = _answers_of(model.given(xs), theta)
         if i == 0:
             one |= _posteriors(refined, model.given(xs), side, quick)
         found["data_sets"].append(one)
     return found
 
 
-def _answers_of(like: Likelihood, theta0: np.ndarray) -> int:
+def timed(work: Callable[..., Any], *given: Any, **named: Any) -> tuple[Any, float]:
+    """What work(...) gives, and its seconds."""
+    began = time.perf_counter()
+    found = work(*given, **named)
+    return found, time.perf_counter() - began
+
+
+def _rows(surrogate: Any) -> int:
+    return int(surrogate.history[0]["rows"])
+
+
+def _seconds_each(exact: Likelihood, theta: np.ndarray) -> float:
+    """Seconds of one exact value with its gradient, the median of three."""
+    group = np.zeros(1, dtype=np.int64)
+    return float(np.median([timed(exact.pairs_gradient, theta[None], group)[1] for _ in range(3)]))
+
+
+def _answers_of(like: Likelihood, theta0: np.ndarray) -> tuple[int, float]:
+    """Evaluations of estimate, test and set, and their seconds."""
     asked, count = counted(like)
-    answers(asked, theta0)
-    return count["evaluations"]
+    _, seconds = timed(answers, asked, theta0)
+    return count["evaluations"], seconds
 
 
 def answers(like: Likelihood, theta0: np.ndarray) -> None:
@@ -97,20 +123,22 @@ def answers(like: Likelihood, theta0: np.ndarray) -> None:
 
 def _posteriors(refined: Likelihood, exact: Likelihood, side: int, quick: bool) -> dict[str, Any]:
     draws, warmup = (20, 20) if quick else LONG
-    drawn = ks.posterior(refined, draws=draws, warmup=warmup, method="nuts")
-    found = {"posterior_effective": float(drawn.posterior.attrs["smallest_ess"])}
-    found["posterior_proxy"] = _posterior_of(refined, quick)
+    drawn, seconds = timed(ks.posterior, refined, draws=draws, warmup=warmup, method="nuts")
+    effective = float(drawn.posterior.attrs["smallest_ess"])
+    found = {"posterior_effective": effective, "refined_posterior_seconds": seconds}
+    found["posterior_proxy"], _ = _posterior_of(refined, quick)
     if side in EXACT_POSTERIOR:
-        found["posterior_exact"] = _posterior_of(exact, quick)
+        found["posterior_exact"], found["exact_posterior_seconds"] = _posterior_of(exact, quick)
     return found
 
 
-def _posterior_of(like: Likelihood, quick: bool) -> float:
-    """Evaluations for EFFECTIVE draws."""
+def _posterior_of(like: Likelihood, quick: bool) -> tuple[float, float]:
+    """Evaluations and seconds for EFFECTIVE draws."""
     asked, count = counted(like)
     draws, warmup = (20, 20) if quick else SHORT
-    drawn = ks.posterior(asked, draws=draws, warmup=warmup, method="nuts")
-    return EFFECTIVE * count["evaluations"] / float(drawn.posterior.attrs["smallest_ess"])
+    drawn, seconds = timed(ks.posterior, asked, draws=draws, warmup=warmup, method="nuts")
+    more = EFFECTIVE / float(drawn.posterior.attrs["smallest_ess"])
+    return more * count["evaluations"], more * seconds
 
 
 # --- for a reader ---
@@ -147,3 +175,33 @@ def _mean_of(sets: list[dict[str, Any]], what: str) -> tuple[float, str]:
     if not run:
         return proxy, " (proxy, too high)"
     return float(np.mean(run)), f" (of {len(run)}; proxy: {proxy:,.0f})"
+
+
+def seconds_table(cells: list[dict[str, Any]]) -> str:
+    """One row per size of field: seconds of one data set's answers."""
+    if not cells:
+        return ""
+    lines = [
+        "| Gaussian field | one exact evaluation | refine (first time, with compilation) | answers "
+        "| exact answers | times faster | refined posterior | exact posterior |",
+        "|---|--:|--:|--:|--:|--:|--:|--:|",
+    ]
+    for cell in cells:
+        sets, side, each = cell["data_sets"], cell["side"], cell["exact_evaluation"]
+        refine, after = (
+            float(np.mean([one[name] for one in sets]))
+            for name in ("refine_seconds", "refined_answers_seconds")
+        )
+        run = [one["exact_answers_seconds"] for one in sets if "exact_answers_seconds" in one]
+        proxy = each * float(np.mean([one["answers_proxy"] for one in sets]))
+        exact, how = (float(np.mean(run)), "") if run else (proxy, " (proxy)")
+        first = sets[0]
+        longer = first.get("exact_posterior_seconds", each * first["posterior_proxy"])
+        how_long = "" if "exact_posterior_seconds" in first else " (proxy)"
+        lines.append(
+            f"| {side} x {side} | {1000 * each:.3g} ms | {refine:.2g} s "
+            f"({cell['first_refine']:.2g} s) | {after:.2g} s | {exact:.3g} s{how} "
+            f"| {exact / (refine + after):.2g} | {first['refined_posterior_seconds']:.3g} s "
+            f"({first['posterior_effective']:,.0f} effective draws) | {longer:,.0f} s{how_long} |"
+        )
+    return "\n".join(lines)

@@ -97,9 +97,11 @@ def test_the_tables_say_what_the_cells_say():
                                     "median_stated": 0.1, "median_real": 9.0}},
     }  # fmt: skip
     cost = {
-        "side": 75,
+        "side": 75, "exact_evaluation": 0.5, "first_refine": 20.0,
         "data_sets": [{"refined": 30, "error": 0.004, "answers_proxy": 2400,
-                       "posterior_proxy": 60_000.0}],
+                       "posterior_proxy": 60_000.0, "refine_seconds": 14.0,
+                       "refined_answers_seconds": 1.0, "refined_posterior_seconds": 2.0,
+                       "posterior_effective": 1500.0}],
     }  # fmt: skip
     text = refinement.table(
         {"cells": {"accuracy-sis-20": cell, "control-gaussian": control, "cost-75": cost}}
@@ -108,6 +110,7 @@ def test_the_tables_say_what_the_cells_say():
     assert "597 of 600 (99.5%)" in text
     assert "marked data refused | 60 | 58 | 57 | 1 |" in text
     assert "| 2,400 (proxy, too high) | 80 | 60,000 (proxy, too high) | 2,000 |" in text
+    assert "| 500 ms | 14 s (20 s) | 1 s | 1.2e+03 s (proxy) | 80 |" in text
     assert "0.005, NOT met" in refinement.table({"cells": {"accuracy-sis-20": bad}})
 
 

@@ -461,3 +461,31 @@ def test_the_best_round_is_the_answer(monkeypatch):
     group = np.arange(3)
     off = late.pairs(theta, group) - exact.pairs(theta, group)
     assert np.abs(off - off.mean()).max() < 0.1
+
+
+def test_later_values_are_held_against_what_was_said_before():
+    """An early interpolation that boasts: the exact values that come after it convict it. Without
+    that, its error would stay as small as it was said to be."""
+    from keepscore.inference.refinement_rounds import Rounds
+
+    exact, _ = toy_likelihood(3)
+    surrogate = bent(exact)
+    plain, held = Rounds.misfit, Rounds.hold_against
+
+    def boastful(self, rows):
+        first = self.count[rows[0]] < 9
+        return plain(self, rows) * (1e-9 if first else 1e3)
+
+    errors = {}
+    for name, hold in (("held", held), ("not held", lambda self, rows, n: None)):
+        with pytest.MonkeyPatch.context() as patch, warnings.catch_warnings():
+            warnings.simplefilter("ignore", KeepscoreWarning)
+            patch.setattr(Rounds, "misfit", boastful)
+            patch.setattr(Rounds, "hold_against", hold)
+            refined = ks.refine(surrogate, exact, evaluations=20, tolerance=1e-6)
+        errors[name] = refined.refinement.error
+        if name == "held":
+            true = np.array([true_error(refined, exact, i) for i in range(3)])
+            assert (true <= 3 * refined.refinement.error).all()
+    assert (errors["not held"] < 1e-5).all()
+    assert (errors["held"] > 20 * errors["not held"]).all()

@@ -126,3 +126,31 @@ def test_refining_serves_a_set_with_a_tail():
         ours, truth = ks.lrt(refined, null).statistic, ks.lrt(exact, null).statistic
         assert ours == pytest.approx(truth, abs=0.05)
         assert abs(ks.lrt(surrogate, null).statistic - truth) > 0.05
+
+
+@pytest.mark.parametrize("d", [1, 2, 3, 6])
+def test_a_tail_widens_the_region_along_the_tail_alone(d):
+    """A ball of points and a few far out along one axis. The smallest ellipsoid around both is
+    known: all its points touch or lie inside, and across the tail it stays about as wide."""
+    rng = np.random.default_rng(3)
+    ball = rng.standard_normal((1, 400, d))
+    ball /= np.linalg.norm(ball, axis=2, keepdims=True)
+    tail = np.zeros((1, 5, d))
+    tail[0, :, 0] = 6.0
+    cut, radius = 9.0, 4.0
+    now = Ellipsoid(np.zeros((1, d)), 3 * np.eye(d)[None])
+    theta = np.concatenate([ball, tail], axis=1)
+    region = around(now, theta, np.ones((1, 405), dtype=bool), cut, radius)
+    assert (region.norm(theta) <= radius).all()
+    half = np.sqrt(cut) / np.linalg.norm(region.factor[0], axis=0)
+    along, across = half.max(), np.sort(half)[:-1]
+    # Around a ball of radius 1 and a point at 6, the best half axis along is at least 3.5.
+    assert 3.3 < along < 7.0
+    assert (across < 2.2).all()
+    # The control: a covariance, widened alike in all directions until it holds the tail.
+    mean = theta[0].mean(axis=0)
+    whiten = np.linalg.inv(np.linalg.cholesky(np.atleast_2d(np.cov(theta[0].T)) * (d + 2) / cut))
+    farthest = np.linalg.norm((theta[0] - mean) @ whiten.T, axis=1).max()
+    if d > 1:
+        wide = np.sqrt(np.linalg.eigvalsh(np.atleast_2d(np.cov(theta[0].T)) * (d + 2)))
+        assert (wide * max(1.0, 1.15 * farthest / radius))[0] > 1.3 * across.min()

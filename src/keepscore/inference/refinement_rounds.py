@@ -10,10 +10,12 @@ Round by round, for every group that is still open,
 
 The estimated error is the root mean square, over the cloud, of the predicted standard deviation,
 times an upper bound, sure to 97.5%, of the root mean square of z (never less than one): few tests
-that went well prove little, and no error below a tenth of the tolerance is claimed. A group is done
+that went well prove little. No error is claimed below a tenth of the tolerance, nor below .3 of
+what the newest tests were off by, though these are interpolated now. A group is done
 when that is below the tolerance, two rounds of new points have confirmed it and the region has not
 moved since, or when its evaluations are spent: then the interpolation with the smallest error of
-all rounds is its answer.
+all rounds is its answer. Errors of earlier rounds are no smaller than what exact values that came
+later have shown them to be.
 """
 
 from __future__ import annotations
@@ -51,6 +53,7 @@ FARTHEST = 2.0  # radii of the region: points beyond say nothing of it
 FEWEST_POINTS = 2  # times d + 1, that are used wherever they lie
 CONFIRMED = 3  # exact points that must have tested the interpolation before a group is done
 TWICE = 2  # rounds of tests: what the first one taught must have been tested too
+LEAST_GAIN = 0.3  # of what the newest tests were off by: they are known now, but are few
 LEAST_CLAIM = 0.1  # of the tolerance: a few tests cannot show that an error is smaller
 SURE = 0.975  # that errors are not larger than tests so far say
 PRIOR_TESTS = 2.0  # z = 1 counted as often in the mean of z^2
@@ -97,6 +100,7 @@ class Rounds:
         self.count = np.zeros(g, dtype=np.int64)
         self.tests, self.squares = np.zeros(g), np.zeros(g)
         self.tested = np.zeros(g, dtype=np.int64)  # rounds
+        self.off = np.zeros(g)  # root mean square of D - predicted in the newest of these
         self.error, self.reached = np.full(g, np.inf), np.zeros(g, dtype=bool)
         self.before = np.zeros(g)
         self.so_far: Correction | None = None
@@ -122,7 +126,8 @@ class Rounds:
             sd = self.fit(rows, cloud)
             inside = self.inside(rows, cloud)
             error = _rms(sd[:, :CLOUD], inside[:, :CLOUD]) * self.misfit(rows)
-            self.error[rows] = np.maximum(error, LEAST_CLAIM * goal.tolerance)
+            least = np.maximum(LEAST_GAIN * self.off[rows], LEAST_CLAIM * goal.tolerance)
+            self.error[rows] = np.maximum(error, least)
             settled = self.move(rows)
             known = settled & (self.tests[rows] >= CONFIRMED) & (self.tested[rows] >= TWICE)
             self.reached[rows] = (self.error[rows] <= goal.tolerance) & known
@@ -143,6 +148,7 @@ class Rounds:
                 chosen = least_sure(u, before[settled], score, length, n)
                 theta[settled] = _taken(before[settled], chosen)
                 self.ask(rows, theta)
+                self.hold_against(rows, n)
                 self.test(rows[settled], np.take_along_axis(sd[settled], chosen, axis=1))
         return self.best()
 
@@ -154,6 +160,20 @@ class Rounds:
             return
         then = self.so_far.record.error
         self.so_far.put(rows[self.reached[rows] | (self.error[rows] <= then[rows])], now)
+
+    def hold_against(self, rows: Integers, n: int) -> None:
+        """The n newest exact values of those groups (r,) try the best interpolants so far, which
+        have not seen them: where these were off by more than they said, they say so from now on."""
+        assert self.so_far is not None
+        first = int(self.count[rows[0]]) - n
+        theta, value = self.theta[rows, first : first + n], self.value[rows, first : first + n]
+        told = self.so_far.value(theta.reshape(-1, theta.shape[2]), np.repeat(rows, n))
+        off = value - told.reshape(len(rows), n)
+        seen = self.exact_value[rows, first : first + n]
+        inside = drop(self.known_best(rows)[:, None], seen) <= self.cut
+        error = self.so_far.record.error
+        some = inside.any(axis=1)
+        error[rows[some]] = np.maximum(error[rows[some]], _rms(off[some], inside[some]))
 
     def best(self) -> Correction:
         """Every group's best interpolant: one more point may turn a fair one into a wild one."""
@@ -316,10 +336,11 @@ class Rounds:
         new = slice(n - m, n)
         u = self.chart(rows, self.theta[rows, new])
         predicted = self.known().value(u.reshape(-1, u.shape[2]), np.repeat(rows, m))
-        z = (self.value[rows, new] - predicted.reshape(sd.shape)) / sd
+        off = self.value[rows, new] - predicted.reshape(sd.shape)
         self.tests[rows] += m
         self.tested[rows] += 1
-        self.squares[rows] += (z**2).sum(axis=1)
+        self.off[rows] = np.sqrt((off**2).mean(axis=1))
+        self.squares[rows] += ((off / sd) ** 2).sum(axis=1)
 
     def misfit(self, rows: Integers) -> Floats:
         """How much larger than predicted errors may be: an upper bound of the root mean square of

@@ -8,7 +8,12 @@ parameter that the data hardly know has a long tail on one side, down to the edg
     2  a cloud fills the ellipsoid; those of its points that lie in the set are particles that walk
        through all of it: each moves by a multiple of the difference of two others, if that leads
        to a place in the set (differential evolution; ter Braak 2006),
-    3  the particles have a mean and a covariance, which belong to another ellipsoid.
+    3  the smallest ellipsoid around the particles is another one: its covariance is that of weights
+       w on the particles which maximise its determinant (Titterington 1978), found by
+
+           w_i <- w_i q_i' M^-1 q_i / (d + 1),    q_i = (theta_i, 1),   M = sum_i w_i q_i q_i'.
+
+       A tail widens it along the tail and nowhere else.
 
 An ellipsoid is centre m (d,) and factor F (d, d): |F'(theta - m)| <= sqrt(c) is about the set, and
 a little more of it is looked at, up to a radius R > sqrt(c). It is widened until all points of the
@@ -30,7 +35,9 @@ from keepscore.likelihood import Integers, Maximum
 DOUBLINGS, HALVINGS = 8, 6  # of a step along an axis, to find where the set ends
 MARGIN = 1.15  # between the farthest point of the set that was seen and R
 STRIDES = (0.3, 1.2)  # of a difference of two particles
-FEWEST = 8  # points of a set, times d, for a covariance
+FEWEST = 8  # points of a set, times d, for an ellipsoid around them
+TINY = 1e-12
+WEIGHINGS = 60  # rounds of weights for the smallest ellipsoid
 THINNEST = 0.04  # squared half axis, of the ellipsoid before: a set seen as flat is not flat
 
 Values = Callable[[Floats, Integers], Floats]
@@ -123,12 +130,11 @@ def around(
     """Step 3: ellipsoids around those points theta (g, n, d) of a cloud that lie inside (g, n)."""
     d = theta.shape[2]
     count = inside.sum(axis=1)
-    weight = inside / np.maximum(count, 1)[:, None]
-    mean = np.einsum("gn,gnd->gd", weight, theta)
-    off = theta - mean[:, None]
     # In the metric of the ellipsoid before, where all axes are about alike.
-    s = np.einsum("gji,gnj->gni", now.factor, off)
-    covariance = np.einsum("gn,gni,gnj->gij", weight, s, s) * (d + 2) / cut
+    weight = _outermost(now.chart(theta), inside)
+    mean = np.einsum("gn,gnd->gd", weight, theta)
+    s = np.einsum("gji,gnj->gni", now.factor, theta - mean[:, None])
+    covariance = np.einsum("gn,gni,gnj->gij", weight, s, s) * d / cut
     covariance += THINNEST * np.eye(d)
     whiten = np.linalg.inv(np.linalg.cholesky(covariance))
     factor = np.einsum("gij,gkj->gik", now.factor, whiten)
@@ -140,3 +146,17 @@ def around(
         np.where(enough[:, None], mean, now.centre),
         np.where(enough[:, None, None], factor, now.factor),
     )
+
+
+def _outermost(s: Floats, inside: np.ndarray) -> Floats:
+    """Weights (g, n) on those points s (g, n, d) inside (g, n) whose covariance is that of the
+    smallest ellipsoid around them."""
+    g, n, d = s.shape
+    weight = inside / np.maximum(inside.sum(axis=1), 1)[:, None]
+    q = np.concatenate([s, np.ones((g, n, 1))], axis=2)
+    for _ in range(WEIGHINGS):
+        moments = np.einsum("gn,gni,gnj->gij", weight, q, q) + TINY * np.eye(d + 1)
+        leverage = np.einsum("gni,gij,gnj->gn", q, np.linalg.inv(moments), q, optimize=True)
+        weight = weight * leverage
+        weight /= np.maximum(weight.sum(axis=1), TINY)[:, None]
+    return weight
