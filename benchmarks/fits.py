@@ -2,7 +2,7 @@
 
     python -m benchmarks fits [--quick]
 
-Ten minutes each, groups of ten observations. The first model has a wrong simulator and must be
+Five minutes each, groups of ten observations. The first model has a wrong simulator and must be
 refused before anything is simulated for training. Each model is one small file in results/fits,
 and a finished one is not run again; an interrupted fit goes on where it was (runs/benchmarks/fits).
 Times mean little beside other work: run it alone.
@@ -21,7 +21,7 @@ from benchmarks.front_models import FITTED
 from keepscore.errors import ModelError
 from keepscore.files import make_folder, read_json, write_json
 
-MINUTES, GROUP_SIZE = 10.0, 10
+MINUTES, GROUP_SIZE = 5.0, 10
 QUICK = ("wrong simulator", "tutorial")
 QUICK_MINUTES = 0.7
 RESULTS = machine.ROOT / "benchmarks" / "results"

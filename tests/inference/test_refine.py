@@ -347,9 +347,9 @@ def test_every_result_says_how_exact_it_is():
 
 
 def test_likelihoods_of_other_data_are_refused():
-    model = ks.models.SIS()
+    model = ks.models.SIS(weights=np.ones((3, 3)) - np.eye(3), times=(0, 1, 2, 3))
     rng = np.random.default_rng(0)
-    xs = model.simulate(np.tile(model.space.grid(3)[4], (12, 1)), rng).reshape(3, 4, 13, 8)
+    xs = model.simulate(np.tile(model.space.grid(3)[4], (12, 1)), rng).reshape(3, 4, 4, 3)
     exact = model.given(xs)
     same = replace(model.given(xs.astype(np.float32)), kind="surrogate")  # the same numbers
     assert ks.refine(same, exact, evaluations=12).refinement.reached.all()
