@@ -456,7 +456,9 @@ def test_the_best_round_is_the_answer(monkeypatch):
     assert (record.error < 1.0).all()
     assert (record.error >= early.refinement.error).all()
     assert (record.evaluations >= 20).all()  # what was spent was spent
-    assert all(len(points) == 20 for points in record.points)
+    assert all(
+        len(points) == n for points, n in zip(record.points, record.evaluations, strict=True)
+    )
     theta = ks.mle(exact).estimate
     group = np.arange(3)
     off = late.pairs(theta, group) - exact.pairs(theta, group)
@@ -482,6 +484,7 @@ def test_later_values_are_held_against_what_was_said_before():
             warnings.simplefilter("ignore", KeepscoreWarning)
             patch.setattr(Rounds, "misfit", boastful)
             patch.setattr(Rounds, "hold_against", hold)
+            patch.setattr(Rounds, "check_maxima", lambda self: None)  # it would see that too
             refined = ks.refine(surrogate, exact, evaluations=20, tolerance=1e-6)
         errors[name] = refined.refinement.error
         if name == "held":
@@ -489,3 +492,41 @@ def test_later_values_are_held_against_what_was_said_before():
             assert (true <= 3 * refined.refinement.error).all()
     assert (errors["not held"] < 1e-5).all()
     assert (errors["held"] > 20 * errors["not held"]).all()
+
+
+def test_a_maximum_that_is_none_is_asked_about():
+    """Where the tolerance is not reached the interpolant may rise where nobody has looked: a bump
+    is planted there. The exact value at its top takes it away; without that look it stays."""
+    from keepscore.inference.correction import Correction
+    from keepscore.inference.refinement_rounds import Rounds
+
+    exact, _ = toy_likelihood(2)
+    surrogate, plain = bent(exact), Correction._interpolated
+    truth = ks.mle(exact).estimate
+
+    def bumpy(self, theta, group):
+        value, slope = plain(self, theta, group)
+        if self.kriging.points.shape[1] > 10:  # one that has seen the top of the bump
+            return value, slope
+        top = (
+            self.record.centre[group]
+            + 0.6
+            * self.record.radius
+            / np.sqrt((self.record.factor[group][:, 0] ** 2).sum(axis=1, keepdims=True))
+            * np.eye(2)[0]
+        )
+        off = (theta - top) / 0.05
+        bump = 30 * np.exp(-0.5 * (off**2).sum(axis=1))
+        return value + bump, slope - bump[:, None] * off / 0.05
+
+    found = {}
+    for name, look in (("asked", Rounds.check_maxima), ("not asked", lambda self: None)):
+        with pytest.MonkeyPatch.context() as patch, warnings.catch_warnings():
+            warnings.simplefilter("ignore", KeepscoreWarning)
+            patch.setattr(Correction, "_interpolated", bumpy)
+            patch.setattr(Correction, "value", lambda self, t, g: self.at(t, g)[0])
+            patch.setattr(Rounds, "check_maxima", look)
+            refined = ks.refine(surrogate, exact, evaluations=10, tolerance=1e-9)
+        found[name] = np.abs(ks.mle(refined).estimate - truth).max()
+    assert found["asked"] < 0.05
+    assert found["not asked"] > 0.1

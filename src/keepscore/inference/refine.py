@@ -73,7 +73,8 @@ def refine(
     Args:
         like: The surrogate's likelihood, `surrogate.given(xs)`, of one group or many.
         exact: The exact likelihood of the same data, `model.given(xs)`.
-        evaluations: The most exact evaluations (value and gradient) per group.
+        evaluations: The most exact evaluations (value and gradient) per group. Up to four more look
+            at maxima where the tolerance was not reached, or which lie outside the region.
         tolerance: Stop a group when the estimated error of its log-likelihood is below this.
         level: The error is that over the confidence set at this level.
         region: Box of theta.

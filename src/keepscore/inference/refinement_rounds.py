@@ -14,8 +14,8 @@ that went well prove little. No error is claimed below a tenth of the tolerance,
 what the newest tests were off by, though these are interpolated now. A group is done
 when that is below the tolerance, two rounds of new points have confirmed it and the region has not
 moved since, or when its evaluations are spent: then the interpolation with the smallest error of
-all rounds is its answer. Errors of earlier rounds are no smaller than what exact values that came
-later have shown them to be.
+all rounds is its answer, once its maximum has been looked at (up to three evaluations more). Errors
+of earlier rounds are no smaller than what exact values that came later have shown them to be.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from keepscore.checks import Floats
 from keepscore.errors import NonFiniteError
 from keepscore.inference.correction import Correction, corrected
 from keepscore.inference.exact_work import ExactWork
-from keepscore.inference.maximise import climb_again, maximum_of
+from keepscore.inference.maximise import climb_again, maximise, maximum_of
 from keepscore.inference.placement import cloud_of, lattice_steps, least_sure, on_lattice, spread
 from keepscore.inference.refinement import Refinement
 from keepscore.inference.region import Ellipsoid, along_axes, around, walk
@@ -53,6 +53,8 @@ FARTHEST = 2.0  # radii of the region: points beyond say nothing of it
 FEWEST_POINTS = 2  # times d + 1, that are used wherever they lie
 CONFIRMED = 3  # exact points that must have tested the interpolation before a group is done
 TWICE = 2  # rounds of tests: what the first one taught must have been tested too
+FORESEEN = 3.0  # times the stated error: a maximum that is off by less is one
+CHECKS = 3  # of the maximum of a group that is not within the tolerance
 LEAST_GAIN = 0.3  # of what the newest tests were off by: they are known now, but are few
 LEAST_CLAIM = 0.1  # of the tolerance: a few tests cannot show that an error is smaller
 SURE = 0.975  # that errors are not larger than tests so far say
@@ -79,7 +81,7 @@ class Rounds:
         self.low, self.high = like.space.box(goal.region)
         self.top = maximum_of(like, goal.region)
         g, d = self.top.theta.shape
-        most = goal.evaluations
+        most = goal.evaluations + CHECKS
         self.cut = float(stats.chi2.ppf(goal.level, d))
         self.radius = REACH * float(np.sqrt(self.cut))
         self.peak = self.top.theta.copy()
@@ -91,7 +93,9 @@ class Rounds:
         # The region moves with what is learned; the chart of an interpolant is that of its fit.
         self.origin, self.a = region.centre.copy(), region.factor.copy()
         self.centre, self.factor = region.centre.copy(), region.factor.copy()
-        self.steps = lattice_steps(self.a @ np.swapaxes(self.a, 1, 2), self.radius, most)
+        self.steps = lattice_steps(
+            self.a @ np.swapaxes(self.a, 1, 2), self.radius, goal.evaluations
+        )
         # How much a candidate is wanted: points off the shared lattice only where it has no more.
         self.wanted = np.ones(CLOUD) if g == 1 else np.repeat([OFF_LATTICE, 1.0], CLOUD)
         # Points, exact minus surrogate with its gradient in theta, and exact values; then counts.
@@ -150,7 +154,37 @@ class Rounds:
                 self.ask(rows, theta)
                 self.hold_against(rows, n)
                 self.test(rows[settled], np.take_along_axis(sd[settled], chosen, axis=1))
+        self.check_maxima()
         return self.best()
+
+    def check_maxima(self) -> None:
+        """Where the tolerance was not reached, an interpolant may rise far from all points, to a
+        maximum that is none. The exact value there is asked for, and used if not foreseen."""
+        rows = np.flatnonzero(~self.best().record.reached)
+        for _ in range(CHECKS):
+            if len(rows) == 0:
+                return
+            found = self.best()
+            place = maximise(corrected(self.like, found)[rows], self.goal.region).theta
+            inside = found.record.contains(place, rows)
+            rows, place = rows[inside], place[inside]
+            if len(rows) == 0:
+                return
+            self.ask(rows, place[:, None])
+            newest = int(self.count[rows[0]]) - 1
+            off = np.abs(self.value[rows, newest] - found.value(place, rows))
+            wrong = off > FORESEEN * found.record.error[rows]
+            rows = rows[wrong]
+            if len(rows) == 0:
+                return
+            self.off[rows] = off[wrong]
+            cloud = self.cloud(rows)
+            sd = self.fit(rows, cloud)
+            error = _rms(sd[:, :CLOUD], self.inside(rows, cloud)[:, :CLOUD]) * self.misfit(rows)
+            self.error[rows] = np.maximum(error, LEAST_GAIN * self.off[rows])
+            self.move(rows)
+            assert self.so_far is not None
+            self.so_far.put(rows, self.correction())
 
     def keep_best(self, rows: Integers) -> None:
         """Note the interpolants of those groups (r,) whose error has never been smaller."""
