@@ -80,8 +80,9 @@ COMMANDS = {
 @pytest.mark.filterwarnings("ignore::keepscore.errors.KeepscoreWarning")  # two epochs are few
 @pytest.mark.parametrize("command", COMMANDS)
 def test_every_command_takes_ones_own_model(command, here):
-    said = call(*COMMANDS[command]).stdout
-    assert said.strip()
+    done = call(*COMMANDS[command])
+    assert done.stdout.strip()
+    assert PYTHON.findall(done.output) == []
     made = {
         "evaluate": "run/scorecard.png",
         "infer": "answer/surface.png",
