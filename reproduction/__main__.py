@@ -1,7 +1,7 @@
 """The paper's experiments, resumable, with figures and pages.
 
 python -m reproduction sis --profile committed --out results
-python -m reproduction pages results --out runs/report.html
+python -m reproduction.pages results --out runs/report.html
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from typing import Annotated, Any
 
 import typer
 
-from keepscore.errors import KeepscoreError
+from keepscore.errors import KeepscoreError, unknown_name
 
 
 def reproduce(
     case: Annotated[
-        str, typer.Argument(help="sis, gaussian, student-t, all, or sis-large.")
-    ] = "all",
+        str, typer.Argument(help="sis, gaussian, student-t, all (these three), or sis-large.")
+    ],
     profile: Annotated[
         str, typer.Option(help="smoke (a minute), laptop (an hour per model), committed, or paper.")
     ] = "laptop",
@@ -40,7 +40,7 @@ def reproduce(
         bool, typer.Option("--json", help="Print the result as JSON, nothing else.")
     ] = False,
 ) -> None:
-    """Sweep over simulations, network sizes and losses: one JSON file per cell, what is missing.
+    """Run what is missing of a sweep over simulations, network sizes and losses; one JSON per cell.
 
     sis-large is 64 people on a contact network, where no likelihood can be computed: joint scores
     against none (profiles smoke and laptop).
@@ -48,8 +48,12 @@ def reproduce(
     Example: python -m reproduction sis --profile smoke --out runs/smoke
     """
     from reproduction import reproduce as run_sweep
+    from reproduction.cases import CASES
     from reproduction.sis_large import CASE
 
+    known = (*CASES, "all", CASE)
+    if case not in known:
+        raise unknown_name("case study", case, known)
     quiet = (lambda line: None) if json else typer.echo
     if case == CASE:
         _reproduce_large(profile, out, figures, json, quiet)
@@ -98,7 +102,7 @@ def _show(result: dict[str, Any], text: str, as_json: bool) -> None:
 def run(command: Callable[..., None], name: str) -> None:
     """Run one command of this package; a typed error becomes one sentence and exit code 2."""
     app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
-    app.command()(command)
+    app.command(no_args_is_help=True)(command)
     try:
         app(prog_name=f"python -m {name}")
     except KeepscoreError as error:

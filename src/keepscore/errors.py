@@ -7,7 +7,16 @@ Every error is a `KeepscoreError` and also the built-in error a reader would exp
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Iterable
+
+# How NumPy 2 writes its scalars: np.float64(2.0), np.int64(3), np.True_.
+_SCALAR = re.compile(r"\bnp\.(?:(?:float|int|uint)\d+\(([^()]*)\)|(True|False)_)")
+
+
+def plain_numbers(text: str) -> str:
+    """A message with NumPy's numbers as numbers: 2.0, not np.float64(2.0)."""
+    return _SCALAR.sub(lambda found: found[1] or found[2], text)
 
 
 class KeepscoreError(Exception):
@@ -26,6 +35,9 @@ class KeepscoreError(Exception):
     """
 
     computed: object = None
+
+    def __init__(self, *words: object) -> None:
+        super().__init__(*(plain_numbers(w) if isinstance(w, str) else w for w in words))
 
 
 class ShapeError(KeepscoreError, ValueError):
@@ -105,6 +117,9 @@ class KeepscoreWarning(UserWarning):
         >>> with warnings.catch_warnings():
         ...     warnings.simplefilter("error", ks.KeepscoreWarning)  # a doubtful result now raises
     """
+
+    def __init__(self, *words: object) -> None:
+        super().__init__(*(plain_numbers(w) if isinstance(w, str) else w for w in words))
 
 
 def unknown_name(kind: str, name: object, known: Iterable[str]) -> UnknownNameError:

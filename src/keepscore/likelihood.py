@@ -198,7 +198,7 @@ class Likelihood:
         space: The parameters.
         group_count: Number of groups, g.
         group_size: Observations per group.
-        pairs: (m, d), (m,) of group numbers -> (m,), as the top of `likelihood.py` says.
+        pairs: (m, d), (m,) of group numbers -> (m,): row i of theta with group number i.
         pairs_gradient: The same -> (m,), (m, d).
         surface: (m, d) -> (g, m).
         single: Whether results leave out the axis of groups.

@@ -177,15 +177,18 @@ class Parameter:
 
     @property
     def working_name(self) -> str:
+        """The name of the working value, "log rate" for a rate."""
         inner = self.name if self.shift == 0 else f"{self.name} - {self.shift:g}"
         if self.transform == "log":
             return f"log {inner}" if self.shift == 0 else f"log({inner})"
         return inner
 
     def to_raw(self, working: Floats) -> Floats:
+        """Working values to raw ones."""
         return (np.exp(working) if self.transform == "log" else working) + self.shift
 
     def to_working(self, raw: Floats) -> Floats:
+        """Raw values to working ones; one outside the domain is an error."""
         moved = raw - self.shift
         if self.transform == "identity":
             return moved
@@ -263,10 +266,12 @@ class Space:
 
     @property
     def names(self) -> tuple[str, ...]:
+        """Of the free parameters."""
         return tuple(p.name for p in self.parameters)
 
     @property
     def working_names(self) -> tuple[str, ...]:
+        """Of their working values."""
         return tuple(p.working_name for p in self.parameters)
 
     @property

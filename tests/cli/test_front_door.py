@@ -1,11 +1,13 @@
 """A stranger's first commands: a new model, every command with it, words of the shell."""
 
 import ast
+import io
 import json
 import os
 import re
 import subprocess
 import sys
+import warnings
 from pathlib import Path
 
 import numpy as np
@@ -13,7 +15,7 @@ import pytest
 from typer.testing import CliRunner
 
 import keepscore
-from keepscore.cli.app import app
+from keepscore.cli.app import app, main
 from keepscore.cli.shell_words import shell_words
 from keepscore.errors import DomainError
 from keepscore.evaluation.scorecard import SIZES, Size
@@ -80,8 +82,9 @@ COMMANDS = {
 @pytest.mark.filterwarnings("ignore::keepscore.errors.KeepscoreWarning")  # two epochs are few
 @pytest.mark.parametrize("command", COMMANDS)
 def test_every_command_takes_ones_own_model(command, here):
-    said = call(*COMMANDS[command]).stdout
-    assert said.strip()
+    done = call(*COMMANDS[command])
+    assert done.stdout.strip()
+    assert PYTHON.findall(done.output) == []
     made = {
         "evaluate": "run/scorecard.png",
         "infer": "answer/surface.png",
@@ -131,6 +134,12 @@ def test_version():
         assert shell(flag).stdout == f"keepscore {keepscore.__version__}\n"
 
 
+def test_the_list_of_commands_cuts_no_sentence():
+    listed = shell("--help", COLUMNS="80").stdout.partition("Commands:")[2].splitlines()[1:]
+    assert len(listed) == len(app.registered_commands)
+    assert [line for line in listed if line[-1] not in ".?" or line.endswith("...")] == []
+
+
 def test_the_shell_completes_commands_and_models():
     def completed(line):
         asked = {"_KEEPSCORE_COMPLETE": "complete_bash", "COMP_WORDS": line}
@@ -139,6 +148,30 @@ def test_the_shell_completes_commands_and_models():
     assert completed("keepscore sim") == ["simulate"]
     assert "student-t" in completed("keepscore check-model stu")
     assert "--install-completion" in shell("--help").stdout
+
+
+class Terminal(io.StringIO):
+    def isatty(self):
+        return True
+
+
+@pytest.mark.parametrize(
+    ("stream", "no_color", "coloured"),
+    [(Terminal, "", True), (Terminal, "1", False), (io.StringIO, "", False)],
+)
+def test_errors_and_warnings_have_a_colour_on_a_terminal(stream, no_color, coloured, monkeypatch):
+    monkeypatch.setenv("NO_COLOR", no_color)
+    monkeypatch.setattr(sys, "argv", ["keepscore", "nonsense"])
+    monkeypatch.setattr(sys, "stderr", stream())
+    monkeypatch.setattr(warnings, "showwarning", warnings.showwarning)  # put back afterwards
+    with pytest.raises(SystemExit):
+        main()
+    warnings.showwarning(keepscore.KeepscoreWarning("hear"), keepscore.KeepscoreWarning, "", 1)
+    said = sys.stderr.getvalue()
+    assert ("\x1b[" in said) == coloured
+    plain = re.sub(r"\x1b\[\d*m", "", said)
+    assert plain.startswith("keepscore: No such command 'nonsense'.")
+    assert plain.endswith("keepscore: warning: hear\n")
 
 
 @pytest.mark.parametrize(

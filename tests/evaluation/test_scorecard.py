@@ -1,5 +1,6 @@
 """The scorecard: text, JSON and pandas say the same, at every size, with and without likelihood."""
 
+import importlib
 import json
 from dataclasses import replace
 
@@ -12,6 +13,9 @@ import keepscore as ks
 from keepscore.errors import MissingError, UnknownNameError
 from keepscore.evaluation.scorecard import SIZES, Size
 from keepscore.figures import scorecard as scorecard_plot
+
+# Modules whose names are those of functions too.
+CARD, ETEST = (importlib.import_module(f"keepscore.evaluation.{n}") for n in ("scorecard", "etest"))
 
 
 @pytest.fixture(scope="module")
@@ -50,6 +54,29 @@ def test_the_table_reads(card):
     assert "  0.04  " in text  # tilt 0.2, squared
     assert "E-test: 16 theta, 10 groups of 10 at each" in text
     assert max(len(line) for line in text.splitlines()) <= 100
+
+
+def test_a_budget_counts_both_sides(monkeypatch):
+    """A tenth of a second per group of the surrogate, a hundredth of the exact likelihood: 160
+    groups of the second alone fit into six seconds, both do not."""
+
+    def each(model, size, seed, surrogate=None):
+        return 0.01 if surrogate is None else 0.1
+
+    monkeypatch.setattr(CARD, "seconds_per_pair", lambda model, seed: (0.0, 0.0))
+    monkeypatch.setattr(CARD, "seconds_per_group", each)
+    toy = WideToy()
+    assert CARD.size_within(toy, "small", 0, 0.1) == "small"
+    with pytest.warns(ks.KeepscoreWarning, match="'quick'.* instead of 'small'"):
+        assert CARD.size_within(toy, "small", 0, 0.1, Bent(toy, tilt=0.2)) == "quick"
+
+
+def test_a_surrogate_is_timed_on_several_groups_at_once(monkeypatch):
+    asked = []
+    monkeypatch.setattr(ETEST, "seconds_of", lambda work: asked.append(work()) or 4.0)
+    toy = WideToy()
+    assert ETEST.seconds_per_group(toy, surrogate=Bent(toy, tilt=0.2)) == 0.5
+    assert asked[0].statistic.shape == (8, 1)
 
 
 def test_refined_stands_between_surrogate_and_exact(monkeypatch):

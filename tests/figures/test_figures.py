@@ -239,6 +239,22 @@ def test_training_shows_each_run_on_one_scale_and_the_kept_epoch():
         ks.figures.training(Run("empty"))
 
 
+def test_no_legend_of_a_log_scale_hides_a_curve():
+    """Weights that jump up and down by tens leave no corner free."""
+    jumps = tuple(
+        Epoch(k, 0.5, 0.5, (1.0, 1.0), tuple(10.0 ** ((-1) ** k * j) for j in (1, 2)))
+        for k in range(1, 60)
+    )
+    runs = {name: Run(name, history=jumps, best_epoch=2) for name in ("ASA", "ASA + structure")}
+    figure = ks.figures.training(runs)
+    figure.canvas.draw()
+    (ax,) = (a for a in figure.axes if a.get_title().startswith("Weight"))
+    box = ax.get_legend().get_window_extent()
+    seen = [ax.transData.transform(line.get_xydata()) for line in ax.lines]
+    assert len(seen) == 4
+    assert not any(box.count_contains(points) for points in seen)
+
+
 def test_pilot_says_what_a_score_is_worth():
     ax = ks.figures.pilot(pilot()).axes[0]
     assert ax.get_title().startswith("toy: a score is worth 2.")

@@ -2,6 +2,7 @@
 
 import importlib
 import json
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -9,7 +10,9 @@ import pytest
 import keepscore as ks
 from keepscore.errors import DomainError, FormatError, MismatchError, ModelError
 from keepscore.fitting import attempts, yardstick
-from keepscore.fitting.fit_record import NAME
+from keepscore.fitting.clock import Clock
+from keepscore.fitting.fit_record import NAME, FitRecord
+from keepscore.fitting.verdict import Target
 from keepscore.training import length
 
 SPACE = ks.Space([ks.Parameter("mean", -2, 2, "identity"), ks.Parameter("sd", -0.7, 0.7, "log")])
@@ -29,6 +32,7 @@ def short_trainings():
         patch.setattr(yardstick, "MOST", 40)
         patch.setattr(DRIVER, "FEWEST_GROUPS", 100)
         patch.setattr(DRIVER, "MOST_GROUPS", 100)
+        patch.setattr(DRIVER, "size_within", lambda *given: "quick")
         yield
 
 
@@ -180,6 +184,56 @@ def test_rounds_of_a_later_call_are_measured_as_the_first_ones_were(result, fold
     monkeypatch.setattr(DRIVER, "extent_within", dear)
     again = ks.fit(normal(), 2 * MINUTES, folder, **EASY)
     assert again.rounds == made.rounds
+
+
+def started(seconds, spent=0.0, **known):
+    """A fit under way, of which so much is known."""
+    known = {"extent": yardstick.Extent(400, True, 0.0), **known}
+    clock = Clock(seconds, spent)
+    return DRIVER._Run(
+        normal(), None, Target(), 10, "auto", 0, FitRecord({}, **known), clock, lambda text: None
+    )
+
+
+def test_rounds_leave_time_to_measure():
+    """400 groups of .5 s: what is planned is 200 s shorter than with a surrogate that costs
+    nothing."""
+    free, dear = (started(1_000.0, costs={"group": cost}) for cost in (0.0, 0.5))
+    assert free._for_rounds() == pytest.approx(800, abs=1)
+    assert free._measuring() == 0
+    assert dear._measuring() == pytest.approx(200)
+    asked = []
+
+    def nothing(tried, seconds, *rest):
+        asked.append(seconds)
+        return None, "nothing is left to try"
+
+    for run in (free, dear):
+        run._met = lambda: False
+        run._name_of_last = lambda: None
+        run.record.rounds.append(SimpleNamespace(attempt=None, simulating=1, training=1, loss=1))
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(DRIVER, "next_attempt", nothing)
+            assert "more minutes" in run.rounds(None)
+    assert asked[0] - asked[1] == pytest.approx(200, abs=1)
+
+
+def test_the_report_takes_the_scorecard_that_fits(monkeypatch):
+    asked = []
+
+    def fitting(model, size, seed, minutes, surrogate):
+        asked.append((size, minutes, surrogate))
+        return "small"
+
+    monkeypatch.setattr(DRIVER, "size_within", fitting)
+    assert started(600.0, spent=300.0)._card("the surrogate", normal()) == "small"
+    (size, minutes, surrogate) = asked.pop()
+    assert (size, surrogate) == ("small", "the surrogate")
+    assert minutes == pytest.approx(0.7 * 5, abs=0.05)
+    # Hardly any time: nothing is timed any more.
+    assert started(600.0, spent=590.0)._card("the surrogate", normal()) == "quick"
+    assert started(600.0, spent=700.0)._card("the surrogate", normal()) == "quick"
+    assert asked == []
 
 
 @pytest.mark.parametrize("minutes", [0, -1, float("nan"), float("inf")])

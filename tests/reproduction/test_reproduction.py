@@ -21,6 +21,7 @@ from keepscore.errors import (
     UnknownNameError,
 )
 from keepscore.files import read_json
+from reproduction import __main__ as shell
 from reproduction import cases, reproduce
 from reproduction.cases import (
     OURS,
@@ -137,6 +138,23 @@ def test_unknown_names():
     with pytest.raises(UnknownNameError, match="Did you mean 'laptop'"):
         find_plan("sis", "labtop")
     assert find_cases("all") == ("sis", "gaussian", "student-t")
+
+
+def test_the_command_lists_every_case_and_starts_none_by_itself(monkeypatch, capsys):
+    def told(*words):
+        monkeypatch.setattr(sys, "argv", ["reproduction", *words])
+        with pytest.raises(SystemExit) as ended:
+            shell.run(shell.reproduce, "reproduction")
+        said = capsys.readouterr()
+        return ended.value.code, said.out + said.err
+
+    code, wrong = told("nonsense")
+    assert code == 2
+    _, helped = told()
+    assert "Usage: python -m reproduction" in helped
+    for case in ("sis", "gaussian", "student-t", "all", "sis-large"):
+        assert case in wrong
+        assert case in helped
 
 
 def test_a_plane_of_a_likelihood_is_the_likelihood_there():

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import warnings
+from collections.abc import Callable
 from typing import TextIO
 
 import typer
@@ -59,19 +61,48 @@ def root(
     Voice.quiet = quiet
 
 
-app.command("new-model")(new_model.new_model)
-app.command("check-model")(with_common_options(check.check_model))
-app.command("fit")(with_common_options(fit.fit))
-app.command("simulate")(with_common_options(simulate.simulate))
-app.command("train")(with_common_options(train.train))
-app.command("evaluate")(with_common_options(evaluate.evaluate))
-app.command("calibrate")(with_common_options(calibrate.calibrate))
-app.command("infer")(with_common_options(infer.infer))
-app.command("report")(with_common_options(report.report))
-app.command("demo")(demo.demo)
-app.command("worth")(with_common_options(pilot.worth))
-app.command("verify")(with_common_options(simulate.verify, config=False))
-app.command("repair")(with_common_options(simulate.repair, config=False))
+def _add(name: str, line: str, command: Callable[..., None]) -> None:
+    """A command; `line` stands in the list of all, whole on a terminal of 80 columns."""
+    app.command(name, short_help=line)(command)
+
+
+_add("new-model", "Write a commented model to make your own of.", new_model.new_model)
+_add(
+    "check-model",
+    "Do simulator, likelihood and score agree?",
+    with_common_options(check.check_model),
+)
+_add("fit", "From a model to a calibrated surrogate, within a time.", with_common_options(fit.fit))
+_add("simulate", "Simulate a dataset into a folder.", with_common_options(simulate.simulate))
+_add("train", "Train a surrogate on a dataset.", with_common_options(train.train))
+_add(
+    "evaluate",
+    "Compare a surrogate with the exact likelihood.",
+    with_common_options(evaluate.evaluate),
+)
+_add(
+    "calibrate",
+    "Make a surrogate's tests and sets hold, by simulation.",
+    with_common_options(calibrate.calibrate),
+)
+_add("infer", "Estimates, intervals and tests from your data.", with_common_options(infer.infer))
+_add(
+    "report", "All about one surrogate or several, on one page.", with_common_options(report.report)
+)
+_add("demo", "The whole way in five minutes, on an epidemic.", demo.demo)
+_add(
+    "worth", "Do scores pay on this model? Small runs that tell.", with_common_options(pilot.worth)
+)
+_add(
+    "verify",
+    "Compare every byte of a dataset with its checksums.",
+    with_common_options(simulate.verify, config=False),
+)
+_add(
+    "repair",
+    "Simulate damaged parts of a dataset again.",
+    with_common_options(simulate.repair, config=False),
+)
 
 
 def main() -> None:
@@ -100,8 +131,15 @@ def _usage(error: Exception) -> str:
 
 
 def _fail(text: str, code: int) -> None:
-    print(f"keepscore: {shell_words(' '.join(text.split()))}", file=sys.stderr)
+    mark = _coloured("keepscore:", typer.colors.RED, sys.stderr)
+    print(f"{mark} {shell_words(' '.join(text.split()))}", file=sys.stderr)
     raise SystemExit(code)
+
+
+def _coloured(mark: str, colour: str, stream: TextIO) -> str:
+    """In colour on a terminal whose owner has not asked for none (NO_COLOR)."""
+    wanted = stream.isatty() and not os.environ.get("NO_COLOR")
+    return typer.style(mark, fg=colour, bold=True) if wanted else mark
 
 
 def _show_warning(
@@ -114,7 +152,8 @@ def _show_warning(
 ) -> None:
     """Ours in one line without the place in our code, which tells a user nothing."""
     if issubclass(category, KeepscoreWarning):
-        text = f"keepscore: warning: {shell_words(' '.join(str(message).split()))}\n"
+        mark = _coloured("keepscore: warning:", typer.colors.YELLOW, file or sys.stderr)
+        text = f"{mark} {shell_words(' '.join(str(message).split()))}\n"
     else:
         text = warnings.formatwarning(message, category, filename, lineno, line)
     print(text, end="", file=file or sys.stderr)

@@ -33,7 +33,11 @@ def new_model(
     write_atomically(file, lambda stream: stream.write(template(file).encode()))
     file.chmod(0o644)  # a temporary file is private; this one is to be read and changed
     name = f"{file}:model"
-    text = f"Written to {file}. It is a whole model; try it:\n\n  keepscore check-model {name}"
+    text = (
+        f"Written to {file}. It is a whole model; try it, then change it:\n\n"
+        f"  keepscore check-model {name}\n"
+        f"  keepscore fit {name} --minutes 10 --out runs/{file.stem}"
+    )
     show({"path": str(file), "model": name}, text, json)
 
 

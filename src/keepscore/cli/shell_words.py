@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import re
 
+from keepscore.errors import plain_numbers
+
 _SAME = "simulate|train|calibrate|worth|verify|repair|report"  # commands named as functions are
 # In this order: the longer phrase before the shorter one that it holds.
 _PHRASES = (
@@ -38,7 +40,6 @@ _PHRASES = (
     (r"\bks\.scorecard\b(\([^)]*\))?", "`keepscore evaluate`"),
     (r"\b(min|max)_epochs\b", r"--\1-epochs"),
     (r"\blearning_rate\b", "--learning-rate"),
-    (r"\bnp\.(?:float|int|uint)\d+\(([^()]*)\)", r"\1"),
 )  # fmt: skip
 
 
@@ -46,7 +47,7 @@ def shell_words(text: str) -> str:
     """The same message in the words of the command line."""
     for pattern, words in _PHRASES:
         text = re.sub(pattern, words, text)
-    return text
+    return plain_numbers(text)
 
 
 def _flag(name: str) -> str:

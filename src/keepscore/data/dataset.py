@@ -30,7 +30,7 @@ from keepscore.data.sharded import ShardedArray
 from keepscore.errors import DomainError, DtypeError, MissingError, ShapeError
 from keepscore.models.base import ScoreKind, Symmetry
 from keepscore.models.graphs import as_weights
-from keepscore.models.trend import Trend
+from keepscore.models.trend import Trend, as_trend
 from keepscore.space import Space
 
 Array = NDArray[Any] | ShardedArray
@@ -226,6 +226,7 @@ def dataset(
     contacts: ArrayLike | None = None,
     name: str = "arrays",
     missing: bool = False,
+    trend: str | ArrayLike | Trend | None = None,
 ) -> Dataset:
     """A data set of simulations that were made elsewhere, ready for `ks.train`.
 
@@ -242,6 +243,11 @@ def dataset(
         structure, symmetries, contacts: What networks may rely on, as a model declares it.
         name: What to call the source of the rows.
         missing: Whether NaN in x means "not observed". Elsewhere NaN is an error.
+        trend: The mean of x, if it is unknown: "constant", "linear" (a constant and a slope along
+            each axis) or covariates (*x_shape, p), to which a constant is added; for x at scattered
+            places their coordinates (S, 2) are the covariates of a plane. It is taken off x here,
+            and a surrogate takes it off the data that it is given. Scores must then be those of
+            what is left, the error contrasts.
 
     Returns:
         A `Dataset` with read-only copies of the arrays.
@@ -276,6 +282,8 @@ def dataset(
         contacts,  # type: ignore[arg-type]
         missing,
     )
+    if trend is not None:
+        made = _without(made, trend)
     values = np.asarray(made.theta)
     outside = np.flatnonzero(~space.contains(values, "train"))
     if len(outside):
@@ -287,6 +295,15 @@ def dataset(
             "into working ones by space.to_working(raw)."
         )
     return made
+
+
+def _without(data: Dataset, trend: str | ArrayLike | Trend) -> Dataset:
+    """The same rows with an unknown mean taken off x; x keeps its dtype where it can."""
+    declared = as_trend(trend, data.x.shape[1:])
+    assert declared is not None
+    x = np.asarray(data.x)
+    left = declared.take_off(x).astype(x.dtype if x.dtype.kind == "f" else np.float64)
+    return replace(data, x=left, trend=declared)
 
 
 def _loaded(array: Array) -> NDArray[Any]:

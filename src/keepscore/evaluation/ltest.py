@@ -131,7 +131,7 @@ def ltest(
     minutes: float | None = None,
     progress: Say | bool | None = None,
 ) -> LTest:
-    """Metrics of a surrogate on n fresh pairs of the model; see the top of this file.
+    """How near a surrogate is to the exact log-ratio and score, on n fresh pairs of the model.
 
     Args:
         surrogate: What is judged: its log-ratio and score.

@@ -195,6 +195,7 @@ def exact_side(
     seed: int = 0,
     say: Say = lambda text: None,
     minutes: float | None = None,
+    surrogate: Measurable | None = None,
 ) -> ExactSide:
     """Draw the test sets of a scorecard and compute the exact likelihood's side of it.
 
@@ -204,6 +205,7 @@ def exact_side(
         seed: Root of all randomness.
         say: Told each stage in words.
         minutes: Time for it; where the size does not fit, a smaller one is taken, with a warning.
+        surrogate: One whose own side must fit into the time too.
 
     Returns:
         The test sets, for `scorecard(..., exact=...)`.
@@ -211,7 +213,7 @@ def exact_side(
     require_choice(size, "scorecard size", SIZES)
     if (minutes := as_minutes(minutes)) is not None:
         say("timing the exact likelihood")
-        size = _size_within(model, size, seed, minutes)
+        size = size_within(model, size, seed, minutes, surrogate)
     chosen = SIZES[size]
     say("exact values on test pairs")
     pairs = ltest_set(model, chosen.n, seed, chosen.exact, chosen.evidence)
@@ -245,8 +247,8 @@ def scorecard(
             size and seed are then its own.
         refine: With a number, the E-test of the surrogate refined by at most so many exact
             evaluations per group (`ks.refine`) stands beside both.
-        minutes: Time for the exact side, by far the most of it: where the size does not fit, a
-            smaller one is taken, with a warning.
+        minutes: Time for it, by what both sides cost on a few groups: where the size does not fit,
+            a smaller one is taken, with a warning.
         progress: Told each stage in words; True for standard error, the default on a terminal.
 
     Returns:
@@ -272,7 +274,7 @@ def scorecard(
     require_parts(model, "model", "name", "space", "simulate")
     require_same_space(surrogate.space, model.space)
     say = voice(progress, "scorecard")
-    sets = exact_side(model, size, seed, say, minutes) if exact is None else exact
+    sets = exact_side(model, size, seed, say, minutes, surrogate) if exact is None else exact
     say("measuring the surrogate")
     loss = ltest(surrogate, model, test_set=sets.ltest)
     inference = None
@@ -311,11 +313,16 @@ def with_exact(name: str, evaluations: int | None, short: bool = False) -> str:
     return f"{name} + {evaluations} exact evaluations"
 
 
-def _size_within(model: Model, size: str, seed: int, minutes: float) -> str:
-    """The size asked for, or the largest below it whose exact side fits into the time."""
+def size_within(
+    model: Model, size: str, seed: int, minutes: float, surrogate: Measurable | None = None
+) -> str:
+    """The size asked for, or the largest below it that fits into the time: its exact side, and that
+    of a surrogate, if there is one."""
     per_pair, per_evidence = seconds_per_pair(model, seed)
     exact = bool(ltest_set(model, 2, seed, 2, 2).exact)
     per_group = seconds_per_group(model, GROUP_SIZE, seed) if exact else 0.0
+    if exact and surrogate is not None:
+        per_group += seconds_per_group(model, GROUP_SIZE, seed, surrogate)
 
     def seconds(one: Size) -> float:
         grid, thetas = _design(model.space.d, one.side)

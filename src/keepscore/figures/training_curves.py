@@ -28,6 +28,7 @@ from keepscore.figures.style import (
 from keepscore.surrogate import Surrogate
 
 COLUMNS = 3  # panels side by side, at most
+LEGEND_ROW = 0.17  # of the height of the curves
 COMPONENT_DASHES: tuple[Any, ...] = ("solid", (0, (5, 2)), (0, (1.5, 2)), (0, (6, 2, 1.5, 2)))
 Trained = Surrogate | Run
 
@@ -73,13 +74,21 @@ class CurvePanel:
             )  # fmt: skip
         if self.log:
             decimal_log(ax, "y")
+            _make_room(ax, len(self.lines))
         elif self.limits is not None:
             low, high = self.limits
             room = 0.06 * (high - low) or 0.5
             ax.set_ylim(low - room, high + room)
         ax.xaxis.set_major_locator(MaxNLocator(5, integer=True))
         ax.set(title=plain(self.title, 44), xlabel="epoch", ylabel=self.unit)
-        ax.legend(loc="best", handlelength=3.2)
+        ax.legend(loc="upper right" if self.log else "best", handlelength=3.2)
+
+
+def _make_room(ax: Axes, rows: int) -> None:
+    """Above the curves of a log scale, for a legend of so many rows: no corner is sure to be
+    free where curves rise and fall."""
+    low, high = ax.get_ylim()
+    ax.set_ylim(low, high * (high / low) ** (rows * LEGEND_ROW))
 
 
 def training(

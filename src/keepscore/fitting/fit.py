@@ -32,6 +32,7 @@ from keepscore.data import Dataset, open_dataset, simulate
 from keepscore.errors import DomainError, KeepscoreWarning, ModelError
 from keepscore.evaluation.estimate import Estimate
 from keepscore.evaluation.pilot import simulation_costs
+from keepscore.evaluation.scorecard import size_within
 from keepscore.files import make_folder
 from keepscore.fitting.attempts import (
     Attempt,
@@ -78,7 +79,8 @@ FOCUS_SHARE = 0.3  # kept for your data, where there are any
 CLEARLY = 0.002  # of validation BCE: less is noise
 TYPICAL, PILOT, RACE_LEAST = 10_000, 1_000, 500  # rows
 FEWEST_GROUPS, MOST_GROUPS = 400, 4_000  # of a calibration
-SMALL_CARD = 160  # exact groups that a small scorecard asks for
+CARD_SHARE = 0.7  # of the time left: the scorecard's part of the report
+HARDLY = 0.05  # of the whole time: with less left, a small scorecard is not even timed
 
 
 @dataclass(frozen=True)
@@ -353,7 +355,7 @@ class _Run:
                         Tried(r.attempt, r.simulating, r.training, r.loss)
                         for r in self.record.rounds
                     ]
-                    left = self.clock.left - self._kept() * self.clock.seconds
+                    left = self._for_rounds() - self._measuring()
                     larger = larger_than(self._name_of_last())
                     chosen, why = next_attempt(tried, left, d, config, larger)
                     if chosen is None:
@@ -367,7 +369,7 @@ class _Run:
         costs, d = self.record.costs, self.model.space.d
         each = costs["simulation"] + (costs["score"] if self.record.loss == "ASA" else 0.0)
         rates = Rates(each, costs["update"], costs["start"])
-        left = self.clock.left - self._kept() * self.clock.seconds
+        left = self._for_rounds()
         for seconds in (FIRST_SHARE * self.clock.seconds, left):
             found = first_attempt(seconds, rates, d, config, self.network, self.record.loss)
             if found is not None and (found.epochs is None or seconds is left):
@@ -477,7 +479,8 @@ class _Run:
             one.training / updates(one.attempt.n, d, config),
             self.record.costs["start"],
         )
-        left = self.clock.left - END_SHARE * self.clock.seconds
+        # Both surrogates are measured afterwards.
+        left = self.clock.left - END_SHARE * self.clock.seconds - 2 * self._measuring()
         return simulations_within(left, rates, d, config, one.attempt.n)
 
     def _loss(self, found: Measured, surrogate: Surrogate) -> float:
@@ -520,12 +523,17 @@ class _Run:
         target = self._at("report.html")
         if target is None:
             return None
-        each = final.by.seconds_per_group
-        needed = SMALL_CARD * each if math.isfinite(each) else 0.0
-        size = "small" if needed < max(self.clock.left, 10.0) else "quick"
+        size = self._card(surrogate, final.model)
         self.say(f"writing the report ({size} scorecard)")
         report({"surrogate": surrogate}, final.model, target, self.xs, size=size, seed=self.seed)
         return target
+
+    def _card(self, surrogate: Surrogate, model: Model) -> str:
+        """The scorecard that the time left allows, by what both its sides cost."""
+        if self.clock.left < HARDLY * self.clock.seconds:
+            return "quick"
+        minutes = CARD_SHARE * self.clock.left / 60
+        return size_within(model, "small", self.seed, minutes, surrogate)
 
     def say(self, text: str) -> None:
         """A stage in words, with the time left."""
@@ -557,9 +565,14 @@ class _Run:
             self.data = open_dataset(folder)
         return self.data
 
-    def _kept(self) -> float:
-        """The share of the time that rounds must leave."""
-        return END_SHARE + (0.0 if self.xs is None else FOCUS_SHARE)
+    def _for_rounds(self) -> float:
+        """Seconds left for rounds: less what is kept for your data, calibration and report."""
+        kept = END_SHARE + (0.0 if self.xs is None else FOCUS_SHARE)
+        return self.clock.left - kept * self.clock.seconds
+
+    def _measuring(self) -> float:
+        """Seconds that measuring a surrogate takes, by the last round."""
+        return self.extent().groups * self.record.costs.get("group", 0.0)
 
     def _name_of_last(self) -> str | None:
         return self.record.rounds[-1].attempt.network

@@ -132,10 +132,11 @@ class Symmetry:
 
 @runtime_checkable
 class Model(Protocol):
-    """What the rest of the package asks of a model; the top of `models/base.py` says it in full.
+    """What the rest of the package asks of a model.
 
     Classes of your own may have these methods and attributes, or come from
-    `ks.models.from_functions`. `ks.check_model` tests whether they agree with each other.
+    `ks.models.from_functions`. `ks.check_model` tests whether they agree with each other. theta is
+    always the working parameter, (n, d); x is (n, *x_shape); rows pair up and are never broadcast.
 
     Example:
         >>> import keepscore as ks
@@ -147,17 +148,36 @@ class Model(Protocol):
     """
 
     @property
-    def name(self) -> str: ...
+    def name(self) -> str:
+        """What to call it."""
+        ...
+
     @property
-    def space(self) -> Space: ...
+    def space(self) -> Space:
+        """Its parameters."""
+        ...
+
     @property
-    def x_shape(self) -> tuple[int, ...]: ...
+    def x_shape(self) -> tuple[int, ...]:
+        """The shape of one observation."""
+        ...
+
     @property
-    def x_dtype(self) -> np.dtype[Any]: ...
+    def x_dtype(self) -> np.dtype[Any]:
+        """The dtype of x."""
+        ...
+
     @property
-    def score_kind(self) -> ScoreKind | None: ...
+    def score_kind(self) -> ScoreKind | None:
+        """What `simulate_with_score` gives: "exact", the score itself, "joint", an unbiased
+        stand-in (its mean given x is the score), or None."""
+        ...
+
     @property
-    def symmetries(self) -> tuple[Symmetry, ...]: ...
+    def symmetries(self) -> tuple[Symmetry, ...]:
+        """Maps under which the likelihood stays the same."""
+        ...
+
     @property
     def structure(self) -> str | None:
         """What networks may rely on: "markov" (x is (T, K), a time-homogeneous chain),
@@ -169,15 +189,36 @@ class Model(Protocol):
         None."""
         ...
 
-    def settings(self) -> dict[str, Any]: ...
-    def simulate(self, theta: ArrayLike, rng: np.random.Generator) -> NDArray[Any]: ...
+    def settings(self) -> dict[str, Any]:
+        """Plain data that makes the same model again."""
+        ...
+
+    def simulate(self, theta: ArrayLike, rng: np.random.Generator) -> NDArray[Any]:
+        """x (n, *x_shape), one draw for each row of theta (n, d)."""
+        ...
+
     def simulate_with_score(
         self, theta: ArrayLike, rng: np.random.Generator
-    ) -> tuple[NDArray[Any], Floats]: ...
-    def log_prob(self, theta: ArrayLike, x: ArrayLike) -> Floats: ...
-    def score(self, theta: ArrayLike, x: ArrayLike) -> Floats: ...
-    def log_prob_and_score(self, theta: ArrayLike, x: ArrayLike) -> tuple[Floats, Floats]: ...
-    def given(self, xs: ArrayLike, *, each: bool = False) -> Likelihood: ...
+    ) -> tuple[NDArray[Any], Floats]:
+        """x and its score (n, d), sharing work."""
+        ...
+
+    def log_prob(self, theta: ArrayLike, x: ArrayLike) -> Floats:
+        """log p(x | theta), pairs row by row: (n,)."""
+        ...
+
+    def score(self, theta: ArrayLike, x: ArrayLike) -> Floats:
+        """d log p(x | theta) / d theta, pairs row by row: (n, d)."""
+        ...
+
+    def log_prob_and_score(self, theta: ArrayLike, x: ArrayLike) -> tuple[Floats, Floats]:
+        """Both, sharing work."""
+        ...
+
+    def given(self, xs: ArrayLike, *, each: bool = False) -> Likelihood:
+        """The likelihood of iid observations xs (n, *x_shape) of one system, or with each=True of
+        every observation by itself; (g, n, *x_shape) are g groups."""
+        ...
 
 
 def declares_missing(source: object) -> bool:

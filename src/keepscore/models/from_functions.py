@@ -252,7 +252,7 @@ def from_functions(
     log_prob_observed: OfPairs | None = None,
     score_observed: OfPairs | None = None,
 ) -> FunctionModel:
-    """A model from plain functions of batches; the top of `models/from_functions.py` says which.
+    """A model from plain functions of batches of theta and x, in NumPy or JAX.
 
     Args:
         space: The parameters. Functions get working values.

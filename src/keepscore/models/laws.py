@@ -89,14 +89,17 @@ class LawReport:
 
     @property
     def broken(self) -> tuple[str, ...]:
+        """Names of the laws that do not hold."""
         return self._with("BROKEN")
 
     @property
     def held(self) -> tuple[str, ...]:
+        """Names of those that were checked and hold."""
         return self._with("holds")
 
     @property
     def not_checked(self) -> tuple[str, ...]:
+        """Names of those that need something the model does not have."""
         return self._with("not checked")
 
     @property
