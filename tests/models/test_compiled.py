@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import keepscore as ks
-from keepscore.models.compiled import Compiled, wants_compiling
+from keepscore.models.compiled import Compiled, operations, wants_compiling
 
 SPACE = ks.Space([ks.Parameter("a", -0.9, 0.9, "identity")])
 SCALE = 1.0
@@ -87,11 +87,12 @@ def test_only_loops_are_compiled_and_never_with_factorisations():
             lambda c, _: (c + jnp.fft.fft(x)[:, 0].real, None), theta[:, 0], None, 2
         )[0]
 
-    assert wants_compiling(looping, theta, x)
-    assert not wants_compiling(plain, theta, x)
-    assert not wants_compiling(factor, theta, x)
-    assert not wants_compiling(inside, theta, x)
-    assert not wants_compiling(lambda t, x: float(t[0, 0]), theta, x)
+    assert wants_compiling(operations(looping, theta, x))
+    assert not wants_compiling(operations(plain, theta, x))
+    assert not wants_compiling(operations(factor, theta, x))
+    assert not wants_compiling(operations(inside, theta, x))
+    assert operations(lambda t, x: float(t[0, 0]), theta, x) is None
+    assert not wants_compiling(None)
 
 
 def test_it_goes_to_other_processes_without_what_was_compiled():
@@ -109,3 +110,30 @@ def test_the_models_description_does_not_change():
     assert told["functions"]["log_prob"].endswith("looping")
     assert told["functions"]["score"] == f"AutodiffScore({told['functions']['log_prob']})"
     assert told["code"]["log_prob"] == told["code"]["score"]
+
+
+def test_functions_without_a_loop_are_asked_for_few_numbers_of_rows():
+    """JAX compiles every operation for every number of rows: a search of 60 numbers took minutes.
+    A function of NumPy is asked for what there is."""
+    asked = {"jax": set(), "numpy": set()}
+
+    def of_jax(theta, x):
+        asked["jax"].add(len(theta))
+        return plain(theta, x)
+
+    def of_numpy(theta, x):
+        asked["numpy"].add(len(theta))
+        return np.asarray(-0.5 * ((np.asarray(x) - np.asarray(theta)) ** 2).sum(axis=1))
+
+    oracle = model_of(plain)
+    for name, function in (("jax", of_jax), ("numpy", of_numpy)):
+        one = Compiled(function, function)
+        for n in (1, 3, 7, 60, 61, 62, 255, 257, 300, 511):
+            theta, x = pairs(n)
+            with jax.enable_x64(True):
+                found = one(theta, x)
+            assert found.shape == (n,)
+            if name == "jax":
+                np.testing.assert_allclose(found, oracle.log_prob(theta, x), rtol=1e-12)
+    assert asked["jax"] <= {1, 4, 8, 64, 256, 512}
+    assert {3, 61, 300} <= asked["numpy"]

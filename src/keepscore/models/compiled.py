@@ -2,8 +2,11 @@
 
 Called as it is, each operation of a JAX function runs by itself, which is fine; but a loop
 (`lax.scan`, `while_loop`, `fori_loop`) is traced and compiled anew at every call: half a second for
-a likelihood that takes a millisecond. So functions with a loop are compiled whole, once for each
-number of rows, which is padded to a power of two.
+a likelihood that takes a millisecond. So functions with a loop are compiled whole.
+
+Either way JAX compiles once for each number of rows, the whole or every operation, and a search
+that closes in asks for ever fewer of them. So rows are padded: to a power of two, and from MANY on
+to a multiple of MANY.
 
 Not compiled, whatever they hold: functions with factorisations, solves or Fourier transforms (two
 batched ones in one compiled function can deadlock on CPUs) and those that call back to Python.
@@ -26,6 +29,7 @@ from keepscore.models.identity import UNKNOWN, fingerprint
 if TYPE_CHECKING:  # JAX is imported where it is needed
     from jax.extend.core import Jaxpr
 
+MANY = 256
 LOOPS = ("scan", "while")
 LEFT_ALONE = (
     "cholesky", "triangular_solve", "linear_solve", "lu", "qr", "geqrf", "householder", "eig",
@@ -49,11 +53,11 @@ class Compiled:
 
         if isinstance(theta, jax.core.Tracer) or isinstance(x, jax.core.Tracer) or len(theta) == 0:
             return self.function(theta, x)
-        run = self._run(theta, x)
-        if run is None:
-            return self.function(theta, x)
+        run = self._run(theta, x) or self.function
+        if not self.kept["jax"]:
+            return run(theta, x)
         n = len(theta)
-        size = 1 << (n - 1).bit_length()
+        size = 1 << (n - 1).bit_length() if n < MANY else -(-n // MANY) * MANY
         return np.asarray(run(_pad(theta, size), _pad(x, size)))[:n]
 
     def _run(self, theta: Floats, x: NDArray[Any]) -> Callable[..., Any] | None:
@@ -61,7 +65,8 @@ class Compiled:
         import jax
 
         if "wanted" not in self.kept:
-            self.kept["wanted"] = wants_compiling(self.function, theta[:1], x[:1])
+            names = operations(self.function, theta[:1], x[:1])
+            self.kept["jax"], self.kept["wanted"] = names is not None, wants_compiling(names)
         now = fingerprint(self.written) if self.kept["wanted"] else UNKNOWN
         if now == UNKNOWN:
             return None
@@ -76,15 +81,19 @@ class Compiled:
         return {"function": self.function, "written": self.written, "kept": {}}
 
 
-def wants_compiling(function: Callable[..., Any], theta: Floats, x: NDArray[Any]) -> bool:
-    """Whether a function has a loop, and nothing that must not be compiled with it."""
+def operations(function: Callable[..., Any], theta: Floats, x: NDArray[Any]) -> set[str] | None:
+    """Names of all operations of a function; None if it is not one of JAX."""
     import jax
 
     try:
-        names = set(primitives(jax.make_jaxpr(function)(theta, x).jaxpr))
+        return set(primitives(jax.make_jaxpr(function)(theta, x).jaxpr))
     except Exception:  # whatever a foreign function raises: it is called as it is
-        return False
-    return any(loop in names for loop in LOOPS) and may_be_compiled(names)
+        return None
+
+
+def wants_compiling(names: Iterable[str] | None) -> bool:
+    """Whether there is a loop among these operations, and nothing that must not be compiled."""
+    return names is not None and any(loop in names for loop in LOOPS) and may_be_compiled(names)
 
 
 def may_be_compiled(names: Iterable[str]) -> bool:
