@@ -11,6 +11,7 @@ from keepscore.models.masks import clouds, drop_out, missing_rows, missing_visit
 from keepscore.models.sis import SIS
 from keepscore.models.student_t import StudentTField
 from keepscore.models.with_missing import with_missing
+from keepscore.models.with_times import with_times
 
 __all__ = [
     "SIS",
@@ -33,4 +34,5 @@ __all__ = [
     "missing_visits",
     "registered",
     "with_missing",
+    "with_times",
 ]

@@ -462,6 +462,7 @@ def _structure(model: Model, theta: Floats, rng: np.random.Generator) -> Iterato
         return
     checks: dict[str, Callable[[Model, Floats, np.random.Generator], float]] = {
         "markov": _markov_gap,
+        "timed-markov": _timed_markov_gap,
         "gaussian-field": _quadratic_gap,
         "stationary-field": _elliptical_gap,
         "field": lambda model, *_: 0.0 if len(model.x_shape) == 2 else np.inf,
@@ -496,6 +497,34 @@ def _markov_gap(model: Model, theta: Floats, rng: np.random.Generator) -> float:
         values.append(model.log_prob(theta, path))
     spread = np.ptp(np.stack(values), axis=0) / (1 + np.abs(values[0]))
     return float(np.max(spread))
+
+
+def _timed_markov_gap(model: Model, theta: Floats, rng: np.random.Generator) -> float:
+    """The steps (A to A in a time a), (A to B in b), (B to A in c) may come in any order that makes
+    a path, at any time of day: a homogeneous chain gives all of them the same probability."""
+    length = model.x_shape[0] if len(model.x_shape) == 2 else 0
+    if length < 4 or model.x_shape[1] < 2:
+        return 0.0 if length > 1 and model.x_shape[1] > 1 else np.inf
+    x = np.asarray(model.simulate(theta, rng), dtype=np.float64)
+    there = ~np.asarray(np.isnan(x).any(axis=2))
+    start, detour = (x[np.arange(len(x)), i, 1:] for i in _first_and_last(there))
+    gaps = rng.uniform(0.5, 1.5, length - 1) * np.nanmean(np.diff(np.sort(x[:, :, 0])))
+    values = []
+    for position in range(1, length - 1):
+        path = np.empty_like(x)
+        path[:, :, 1:] = start[:, None]
+        path[:, position, 1:] = detour
+        # The two steps of the detour keep their own times, wherever it comes.
+        order = [*range(2, length - 1)]
+        steps = gaps[[*order[: position - 1], 0, 1, *order[position - 1 :]]]
+        path[:, :, 0] = 10.0 * position + np.concatenate([[0.0], np.cumsum(steps)])
+        values.append(model.log_prob(theta, path))
+    return float(np.max(np.ptp(np.stack(values), axis=0) / (1 + np.abs(values[0]))))
+
+
+def _first_and_last(there: NDArray[np.bool_]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Of each row, the first and the last place that is there."""
+    return there.argmax(axis=1), there.shape[1] - 1 - there[:, ::-1].argmax(axis=1)
 
 
 def _iid_gap(model: Model, theta: Floats, rng: np.random.Generator) -> float:
