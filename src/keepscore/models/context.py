@@ -44,6 +44,7 @@ class Context(ABC):
     """
 
     word: ClassVar[str]  # what changes, as in "times"
+    holes: ClassVar[bool] = True  # may a data set have fewer rows than there can be?
     base: Model
 
     @property
@@ -92,8 +93,6 @@ class ContextModel:
 
     context: Context
 
-    missing = True  # rows that a data set does not have
-
     @property
     def base(self) -> Model:
         return self.context.base
@@ -125,6 +124,11 @@ class ContextModel:
     @property
     def symmetries(self) -> tuple[Symmetry, ...]:
         return self.context.symmetries
+
+    @property
+    def missing(self) -> bool:
+        """Whether a data set may have fewer rows than there can be, the others NaN."""
+        return self.context.holes
 
     @property
     def weights(self) -> Floats:
@@ -212,7 +216,7 @@ class ContextModel:
     def given(self, xs: ArrayLike, *, each: bool = False) -> Likelihood:
         """Likelihood of (n, *x_shape), one theta for all (with each=True, one per data set), or of
         groups (g, n, *x_shape). Data with the same design share their work."""
-        groups, single = as_groups(xs, self.x_shape, each, missing=True)
+        groups, single = as_groups(xs, self.x_shape, each, self.missing)
         g, n = groups.shape[:2]
         observed = digests(groups)
         parts = list(self._parts(groups.reshape(-1, *self.x_shape)))

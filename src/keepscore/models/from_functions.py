@@ -58,7 +58,7 @@ OfPairs = Callable[[Floats, NDArray[Any]], Any]
 
 STRUCTURES = (
     *("markov", "timed-markov", "gaussian-field", "stationary-field", "iid", "series"),
-    "events",
+    *("events", "gaussian-sites", "markov-graphs"),
 )
 
 # The error of Richardson's combination is about h^4 + 1e-16 / h (in units of the box): least here.

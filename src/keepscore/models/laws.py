@@ -468,6 +468,8 @@ def _structure(model: Model, theta: Floats, rng: np.random.Generator) -> Iterato
         "field": lambda model, *_: 0.0 if len(model.x_shape) == 2 else np.inf,
         "iid": _iid_gap,
         "events": _events_gap,
+        "gaussian-sites": _sites_gap,
+        "markov-graphs": _graphs_gap,
     }
     law = f"structure: {model.structure}"
     if model.structure == "series" and model.x_shape:
@@ -554,6 +556,49 @@ def _events_gap(model: Model, theta: Floats, rng: np.random.Generator) -> float:
     times = np.where(there, x, np.inf)
     since = np.concatenate([np.zeros((len(x), 1)), times[:, :-1]], axis=1)
     return float(np.mean((times < since).any(axis=1)))
+
+
+def _graphs_gap(model: Model, theta: Floats, rng: np.random.Generator) -> float:
+    """Who is who tells nothing of theta: other numbers for the people change log p by the same
+    amount at every theta. And the states are a Markov chain, wherever a detour comes."""
+    people = model.x_shape[1] if len(model.x_shape) == 2 else 0
+    length = model.x_shape[0] - people
+    if people < 1 or length < 2:
+        return np.inf
+    x = np.asarray(model.simulate(theta, rng), dtype=np.float64)
+    renamed, other = x.copy(), theta[::-1]
+    for one in renamed:
+        order = rng.permutation(people)
+        one[:length] = one[:length, order]
+        one[length:] = one[length:][order][:, order]
+    values = [model.log_prob(theta, y) - model.log_prob(other, y) for y in (x, renamed)]
+    gaps = [np.abs(values[1] - values[0]) / (1 + np.abs(values[0]))]
+    paths = []
+    for position in range(1, length - 1):
+        path = x.copy()
+        path[:, :length] = x[:, :1]
+        path[:, position] = x[:, length // 2]
+        paths.append(model.log_prob(theta, path))
+    if paths:
+        gaps.append(np.ptp(np.stack(paths), axis=0) / (1 + np.abs(paths[0])))
+    return float(np.max(gaps))
+
+
+def _sites_gap(model: Model, theta: Floats, rng: np.random.Generator) -> float:
+    """Rows may come in any order and sites may all be moved alike; and log p(y) - log p(0) is a
+    quadratic form q of the values: q(2 y) = 4 q(y)."""
+    if len(model.x_shape) != 2 or model.x_shape[1] != 3:
+        return np.inf
+    x = np.asarray(model.simulate(theta, rng), dtype=np.float64)
+    value = model.log_prob(theta, x)
+    scaled = [x * np.array([1.0, 1.0, c]) for c in (0.0, 2.0)]
+    zero, twice = (model.log_prob(theta, one) for one in scaled)
+    gaps = [
+        model.log_prob(theta, x[:, rng.permutation(x.shape[1])]) - value,
+        model.log_prob(theta, x + np.array([1.5, -0.7, 0.0])) - value,
+        (twice - zero) - 4 * (value - zero),
+    ]
+    return float(np.max(np.abs(gaps) / (1 + np.abs(value) + np.abs(twice))))
 
 
 def _quadratic_gap(model: Model, theta: Floats, rng: np.random.Generator) -> float:

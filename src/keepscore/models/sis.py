@@ -160,6 +160,23 @@ class SIS:
         vars(other).pop("symmetries", None)
         return other
 
+    def on_graph(self, weights: GraphLike) -> SIS:
+        """The same epidemic among as many people who meet otherwise.
+
+        Args:
+            weights: (K, K).
+
+        Returns:
+            The model.
+        """
+        other = object.__new__(SIS)
+        vars(other).update(self.__getstate__(), positions=None, weights=as_weights(weights))
+        if len(other.weights) != self.node_count:
+            raise ShapeError(f"The graph must have {self.node_count} people, as this one has.")
+        # To look for symmetries costs more than they save, where every graph is another one.
+        vars(other)["_automorphisms"] = np.arange(self.node_count)[None]
+        return other
+
     @property
     def node_count(self) -> int:
         """K, the number of people."""

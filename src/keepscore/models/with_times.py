@@ -202,7 +202,7 @@ def _some(times: Floats, visits: tuple[int, int], rng: np.random.Generator) -> F
     low, high = visits
     if low == most:
         return times
-    count = rng.integers(low, high, n, endpoint=True)
+    count = np.asarray(rng.integers(low, high, n, endpoint=True))
     rank = np.argsort(np.argsort(rng.random((n, most - 1)), axis=1), axis=1)
     times[:, 1:][rank >= count[:, None] - 1] = np.nan
     return times

@@ -31,6 +31,7 @@ independent observations then add up, and a group costs one head, whatever its s
     "times"        x is (T, 1 + m), a time first in each row: times in units of the mean gap between
                    neighbours, the rest as it comes
     "times, states"  the same, the rest as in "states"
+    "graphs"       x is (T + K, K), weights below states: all by the largest sum of a row of weights
 
 Entries or states with heavy tails (`tails`) are scaled by median and quartiles instead, and drawn
 in by arsinh, in networks that are no densities: otherwise the few largest values set the scale of
@@ -58,7 +59,7 @@ Rest: TypeAlias = PyTree  # a network without its weights
 
 X_SCALES = (
     *("entries", "states", "whole", "about zero", "largest", "none"),
-    *("times", "times, states"),
+    *("times", "times, states", "graphs"),
 )
 
 

@@ -7,9 +7,11 @@ A name is a size ("30k"), a family and a size ("mlp-30k"), or "auto".
     "markov"                   sequence                     markov-10k
     "timed-markov", on a graph mlp                          timed-graph-20k
     "timed-markov"             mlp                          timed-10k
+    "markov-graphs"            mlp                          graphs-10k
     "gaussian-field"           image                        spectral-5k
     "stationary-field"         image                        tailed-5k
     "field"                    image                        local-5k
+    "gaussian-sites"           mlp                          sites-3k
     "iid", rows of few numbers mlp                          mixture-set-10k
     "iid", other rows          mlp                          set-25k
     "series", rows of few      mlp                          series-3k
@@ -19,8 +21,9 @@ A name is a size ("30k"), a family and a size ("mlp-30k"), or "auto".
 
 Data with holes (NaN is "not observed"; `masking.py`) need networks that see them: "auto" takes
 mixture-set-10k or set-25k for "iid", local-5k for fields, series-3k for "series" (whole rows may be
-missing), the same as ever for "timed-markov" and "events", sequence-30k for "markov" of 13 times or
-more, and otherwise residual-25k or mlp-30k, the last three with the mask beside x.
+missing), the same as ever for "timed-markov", "gaussian-sites" and "events", sequence-30k for
+"markov" of 13 times or more, and otherwise residual-25k or mlp-30k, the last three with the mask
+beside x.
 
 Rows of few numbers: at most 16, and continuous (a mixture of densities has no place on a lattice).
 
@@ -65,6 +68,7 @@ from keepscore.networks import (
     residual,
     sequence,
     series,
+    sites,
     spectral,
     tails,
 )
@@ -110,7 +114,9 @@ FAMILIES: dict[str, Family] = {
     "spectral": Family(spectral.SpectralNetwork, spectral.SIZES),
     "tailed": Family(spectral.TailedSpectralNetwork, spectral.SIZES),
     "graph": Family(graph.GraphNetwork, graph.SIZES),
+    "graphs": Family(graph.GraphsNetwork, graph.GRAPHS_SIZES),
     "timed-graph": Family(graph.TimedGraphNetwork, graph.TIMED_SIZES, graph.TimedGraphNetwork),
+    "sites": Family(sites.SitesNetwork, sites.SIZES, sites.SitesNetwork),
     "timed": Family(markov.TimedMarkovNetwork, markov.SIZES, markov.TimedMarkovNetwork),
     "residual": Family(
         residual.ResidualNetwork, residual.SIZES, masking.masked(residual.ResidualNetwork)
@@ -133,6 +139,8 @@ FAMILY_OF_STRUCTURE = {
 AUTO = {
     "markov": "markov-10k",
     "timed-markov": "timed-10k",
+    "markov-graphs": "graphs-10k",
+    "gaussian-sites": "sites-3k",
     "gaussian-field": "spectral-5k",
     "stationary-field": "tailed-5k",
     "field": "local-5k",
@@ -308,6 +316,8 @@ def standardise(network: Network, x: np.ndarray, low: np.ndarray, high: np.ndarr
         mean, sd = np.zeros_like(mean), np.ones_like(sd)
     elif kind == "largest":
         mean, sd = np.zeros(()), np.asarray(np.nanmax(np.abs(values), initial=0.0))
+    elif kind == "graphs":
+        mean, sd = np.zeros(()), np.asarray(values[:, -x.shape[2] :].sum(axis=2).max(initial=0.0))
     if timed:
         mean[0], sd[0] = 0.0, _mean_gap(values[:, :, 0])
     return Scaled(
@@ -520,7 +530,7 @@ def _auto_with_holes(
         return AUTO_ROWS if few and holes == masking.ROWS else AUTO["iid"]
     if structure == "series" and few and holes == masking.ROWS:
         return AUTO_SERIES
-    if structure in ("events", "timed-markov"):
+    if structure in ("events", "timed-markov", "gaussian-sites"):
         return AUTO[structure]
     if structure == "markov" and len(x_shape) == 2 and x_shape[0] >= SEQUENCE_TIMES:
         return AUTO_SEQUENCE

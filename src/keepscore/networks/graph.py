@@ -24,6 +24,9 @@ splines phi of log s_t:
     S(x)    = sum over t of  phi(s_t) (x) sum over i of  u_it (x) u_i,t+1         4 G^2 D numbers
 
 Splines, not hats: where all gaps are the same, an error there is not averaged out.
+
+And where each data set has a graph of its own, w is a part of x, and exposures are in units of the
+largest one that the training data could have; they take any value then, so splines again.
 """
 
 from __future__ import annotations
@@ -55,6 +58,9 @@ SIZES: dict[str, dict[str, Any]] = {
 TIMED_SIZES: dict[str, dict[str, Any]] = {
     "6k": {"levels": 3, "gaps": 4, "natural": (32, 32), "nodes": 64},
     "20k": {"levels": 4, "gaps": 6, "natural": (48, 48), "nodes": 64},
+}
+GRAPHS_SIZES: dict[str, dict[str, Any]] = {
+    "10k": {"levels": 6, "natural": (48, 48), "nodes": 64},
 }
 LONGEST = 6.0  # mean gaps: the last knot
 
@@ -146,6 +152,46 @@ class TimedGraphNetwork(ExponentialFamilyNetwork):
         return {"levels": self.levels, "gaps": self.gaps, **widths}
 
 
+class GraphsNetwork(ExponentialFamilyNetwork):
+    """h(x, theta) for x (T + K, K): T rows of states of K people, and K rows of weights."""
+
+    family: ExponentialFamily
+    levels: int = eqx.field(static=True)
+
+    x_scale: ClassVar = "graphs"
+
+    def __init__(
+        self,
+        x_shape: Sequence[int],
+        d: int,
+        rng: Source,
+        levels: int,
+        natural: Sequence[int],
+        nodes: int,
+    ) -> None:
+        if len(x_shape) != 2 or x_shape[0] < x_shape[1] + 2:
+            raise ShapeError(f"A graphs network needs x (T + K, K), T >= 2; got {tuple(x_shape)}.")
+        if levels < 4:
+            raise DomainError(f"levels must be 4 or more; got {levels}.")
+        self.levels = levels
+        self.family = ExponentialFamily(4 * levels**2, d, natural, nodes, rng)
+
+    def features(self, x: Float[Array, "b r K"]) -> Float[Array, "b f"]:
+        b, rows, people = x.shape
+        steps = rows - people
+        # States come in the units of the weights.
+        states, weights = (x[:, :steps] > 0.0).astype(x.dtype), x[:, steps:]
+        exposure = jnp.einsum("btj,bij->bti", states, weights)
+        level = splines(jnp.sqrt(jnp.maximum(exposure, 0.0)), self.levels)
+        counts = step_counts(by_state(states, level))
+        return self.family.features(counts.reshape(b, -1) / np.sqrt((steps - 1) * people))
+
+    def settings(self) -> dict[str, Any]:
+        """Layer widths: with x_shape and d, all that the network is."""
+        widths = {k: v for k, v in self.family.settings().items() if k != "statistics"}
+        return {"levels": self.levels, **widths}
+
+
 @dataclass(frozen=True, eq=False)
 class GraphNetworkMaker:
     """Makes a graph network of one size for one graph, from a key; as `ks.train` takes it."""
@@ -193,9 +239,13 @@ def soft_counts(
     x: Float[Array, "b T K"], exposure: Float[Array | np.ndarray, "K K"], levels: int
 ) -> Float[Array, "b m m"]:
     """S(x): rows are (state, exposure) before, columns the same after; m = 2 levels."""
-    b = x.shape[0]
-    state = by_exposure(x, exposure, levels)
-    before, after = (part.reshape(b, -1, 2 * levels) for part in (state[:, :-1], state[:, 1:]))
+    return step_counts(by_exposure(x, exposure, levels))
+
+
+def step_counts(seen: Float[Array, "b T K m"]) -> Float[Array, "b m m"]:
+    """The sum over steps and people of u before (x) u after."""
+    b, _, _, m = seen.shape
+    before, after = (part.reshape(b, -1, m) for part in (seen[:, :-1], seen[:, 1:]))
     return jnp.einsum("bnf,bng->bfg", before, after)
 
 
@@ -203,7 +253,11 @@ def by_exposure(
     x: Float[Array, "b T K"], exposure: Float[Array | np.ndarray, "K K"], levels: int
 ) -> Float[Array, "b T K m"]:
     """u: the state of each person and, softly, the level of exposure; m = 2 levels."""
-    level = hats(jnp.sqrt(jnp.clip(x @ exposure.T, 0.0, 1.0)), levels)
+    return by_state(x, hats(jnp.sqrt(jnp.clip(x @ exposure.T, 0.0, 1.0)), levels))
+
+
+def by_state(x: Float[Array, "b T K"], level: Float[Array, "b T K g"]) -> Float[Array, "b T K m"]:
+    """u = (1 - x, x) (x) level."""
     return jnp.concatenate([(1.0 - x)[..., None] * level, x[..., None] * level], axis=-1)
 
 
