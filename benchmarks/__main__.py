@@ -34,6 +34,7 @@ PARTS = {
     "data-check": ("data_check",),
     "dimensions": ("dimensions",),
     "cloudy-fields": ("cloudy_fields",),
+    "designs": ("designs",),
     "quality-line": ("quality_line",),
     "fits": ("fits",),
     "ablation": ("ablation",),
@@ -47,6 +48,7 @@ BY_NAME_ONLY = (
     "sbibm",
     "data-check",
     "cloudy-fields",
+    "designs",
     "quality-line",
     "fits",
 )

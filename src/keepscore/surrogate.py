@@ -200,7 +200,8 @@ class Surrogate:
         are float32, their sums over a group float64 (where features of a group are summed instead,
         the sum is rounded to float32). NaN means "not observed" where the surrogate was trained on
         data with holes (`missing`), and is an error elsewhere. A network that is free of size
-        ("local") takes fields of other shapes than it was trained on, of the same spacing.
+        ("local", "sites") takes x of other shapes than it was trained on: fields of the same
+        spacing, other numbers of sites.
 
         A surface of many theta (some hundreds, two parameters) is interpolated between Chebyshev
         points wherever the error is estimated to be below 0.001 (numerics/chebyshev.py; an
@@ -359,7 +360,7 @@ class Surrogate:
     def _require_near(self, x: NDArray[Any]) -> None:
         """Refuse data beyond float32; warn of data absurdly far from what was trained on."""
         if networks.needs_whole_rows(self.network):
-            missing_rows_of(x.reshape(-1, *self.x_shape))
+            missing_rows_of(x.reshape(-1, *x.shape[-len(self.x_shape) :]))
         seen = x[~np.isnan(x)] if self.missing and x.dtype.kind == "f" else x
         if seen.size == 0:
             return

@@ -142,6 +142,19 @@ def test_the_pages_on_missing_values_run(page):
     assert "BROKEN" not in found
 
 
+def test_the_page_on_designs_runs():
+    """The same code on fewer simulations; what it prints is not compared."""
+    page = (ROOT / "docs/howto/designs.md").read_text()
+    smaller = {"3_000": "200", "epochs=25": "epochs=1", "(20, 1)": "(3, 1)"}
+    for large, small in smaller.items():
+        assert large in page
+        page = page.replace(large, small)
+    text, names = pages.run_page(page)
+    assert names["surrogate"].missing
+    assert text.count(" visits   exact [") == 3
+    assert names["xs"].shape == (3, 15, 8)
+
+
 def the_declared_head_is_linear(surrogate, model):
     """A group by its summed features is the sum over its observations."""
     theta = model.space.uniform(5, np.random.default_rng(0))

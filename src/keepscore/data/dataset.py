@@ -116,10 +116,11 @@ class Dataset:
         if self.contacts is not None:
             weights = as_weights(self.contacts)
             weights.flags.writeable = False
-            if len(self.x.shape) != 3 or self.x.shape[2] != len(weights):
+            timed = self.structure == "timed-markov"
+            if len(self.x.shape) != 3 or self.x.shape[2] != len(weights) + timed:
                 raise ShapeError(
-                    f"contacts of {len(weights)} people need x of shape (n, T, {len(weights)}); "
-                    f"got {self.x.shape}."
+                    f"contacts of {len(weights)} people need x of shape "
+                    f"(n, T, {len(weights) + timed}); got {self.x.shape}."
                 )
             object.__setattr__(self, "contacts", weights)
 

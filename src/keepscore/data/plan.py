@@ -39,7 +39,7 @@ from keepscore.models.base import (
     registered,
     trend_of,
 )
-from keepscore.models.graphs import as_weights, plain_weights
+from keepscore.models.graphs import as_weights, people_in, plain_weights
 from keepscore.models.trend import trend_from
 from keepscore.space import Space
 
@@ -169,7 +169,8 @@ class Plan:
             raise ValueError("missing is not True of floating x")
         if self.trend is not None:
             trend_from(self.trend).basis(self.x_shape)
-        if self.contacts is not None and len(as_weights(self.contacts)) != self.x_shape[1]:
+        people = people_in(self.structure, self.x_shape)
+        if self.contacts is not None and len(as_weights(self.contacts)) != people:
             raise ValueError("the graph is not one of these people")
         space = self.space
         if self.given is not None:
@@ -276,12 +277,13 @@ def contacts_of(model: object) -> Floats | None:
 
 def _own_contacts(model: Model, x_shape: tuple[int, ...]) -> dict[str, Any] | list[Any] | None:
     """The graph as plain data, where the model cannot be built again from its description."""
-    weights = contacts_of(model) if model.structure == "markov" and len(x_shape) == 2 else None
+    people = people_in(model.structure, x_shape)
+    weights = contacts_of(model) if people is not None else None
     if weights is None or model.name in registered():
         return None
-    if len(weights) != x_shape[1]:
+    if len(weights) != people:
         raise ShapeError(
-            f"weights of {model.name} must be ({x_shape[1]}, {x_shape[1]}), as x_shape says; got "
+            f"weights of {model.name} must be ({people}, {people}), as x_shape says; got "
             f"{weights.shape}."
         )
     return plain_weights(weights)

@@ -18,6 +18,7 @@ from keepscore.data.plan import Plan
 from keepscore.data.sharded import ShardedArray
 from keepscore.errors import FormatError, MissingError, StorageError
 from keepscore.files import as_path, open_regular
+from keepscore.models.graphs import people_in
 from keepscore.models.trend import trend_from
 from keepscore.npy import OpenArray, as_npy
 
@@ -154,7 +155,7 @@ def as_dataset(
         structure=plan.structure,
         symmetries=plan.symmetry_records(),
         provenance=provenance,
-        contacts=plan.contact_weights() if plan.structure == "markov" else None,
+        contacts=plan.contact_weights() if people_in(plan.structure, plan.x_shape) else None,
         missing=plan.missing is True,
         trend=None if plan.trend is None else trend_from(plan.trend),
     )

@@ -226,7 +226,12 @@ def check_data(
         warnings.simplefilter("ignore", KeepscoreWarning)  # estimates on the edge: expected here
         estimate = np.asarray(_estimate(source, observed, novelty))
         n = len(observed)
-        simulated = simulator.simulate(np.repeat(estimate[None], draws * n, axis=0), rng)
+        theta = np.repeat(estimate[None], draws * n, axis=0)
+        if hasattr(simulator, "simulate_at"):  # data with the designs of these
+            same = np.tile(observed, (draws, *[1] * len(simulator.x_shape)))
+            simulated = simulator.simulate_at(theta, same, rng)
+        else:
+            simulated = simulator.simulate(theta, rng)
         groups = np.asarray(simulated).reshape(draws, n, *simulator.x_shape)
         every = np.concatenate([observed[None].astype(float), groups.astype(float)])
         found = summaries(every, simulator.structure)

@@ -10,7 +10,10 @@ from keepscore.models.laws import LawReport, check_model
 from keepscore.models.masks import clouds, drop_out, missing_rows, missing_visits
 from keepscore.models.sis import SIS
 from keepscore.models.student_t import StudentTField
+from keepscore.models.with_graphs import with_graphs
 from keepscore.models.with_missing import with_missing
+from keepscore.models.with_sites import with_sites
+from keepscore.models.with_times import with_times
 
 __all__ = [
     "SIS",
@@ -32,5 +35,8 @@ __all__ = [
     "missing_rows",
     "missing_visits",
     "registered",
+    "with_graphs",
     "with_missing",
+    "with_sites",
+    "with_times",
 ]

@@ -19,6 +19,11 @@ of what was observed, x (n, *x_shape) with NaN, serves `with_missing`:
     log_prob_observed(theta, x)             -> (n,)
     log_prob_and_score_observed(theta, x)   -> (n,), (n, d)
 
+`context` says that a part of x is a design, drawn whatever theta is and known with the data
+(`context.py`): log_prob is that of the rest given the design, and
+
+    simulate_at(theta, x, rng)      new data with the designs of x
+
 `trend` says that the mean of x is unknown, in the span of some columns (`trend.py`): log_prob is
 the same whatever of it is added to x, and `simulate` draws x with it taken off.
 """
@@ -181,12 +186,16 @@ class Model(Protocol):
     @property
     def structure(self) -> str | None:
         """What networks may rely on: "markov" (x is (T, K), a time-homogeneous chain),
-        "stationary-field" (x is a regular grid, the likelihood a function of a quadratic form of
-        x, the same for its mirror images), "gaussian-field" (the same, and the log-likelihood
-        itself quadratic in x), "field" (x is a regular grid, and no more is said), "iid" (x is
-        (n, ...), its rows independent and alike given theta), "series" (x is (T, ...), rows in time
-        order), "events" (x is (N,), times of events in order, from 0 on, NaN after the last), or
-        None."""
+        "timed-markov" (x is (T, 1 + K): the same in continuous time, seen at the times in the first
+        column, rows of NaN for visits that did not take place), "stationary-field" (x is a regular
+        grid, the likelihood a function of a quadratic form of x, the same for its mirror images),
+        "gaussian-field" (the same, and the log-likelihood itself quadratic in x), "field" (x is a
+        regular grid, and no more is said), "markov-graphs" (x is (T + K, K): T states of K people,
+        and the weights (K, K) of the graph they live on, whoever is who), "gaussian-sites" (x is
+        (S, 3), rows of two coordinates and a value in any order, NaN where there are fewer: a
+        stationary Gaussian field of mean zero given its sites), "iid" (x is (n, ...), its rows
+        independent and alike given theta), "series" (x is (T, ...), rows in time order), "events"
+        (x is (N,), times of events in order, from 0 on, NaN after the last), or None."""
         ...
 
     def settings(self) -> dict[str, Any]:

@@ -138,6 +138,24 @@ class Field(ABC):
     def _amplitude(self, values: Mapping[str, Floats], rng: np.random.Generator) -> Floats:
         """A random factor per field, (n,), that turns a Gaussian draw into a draw of this law."""
 
+    def at_locations(self, locations: ArrayLike) -> Field:
+        """The same field, of mean zero, at places anywhere.
+
+        Args:
+            locations: (S, 2).
+
+        Returns:
+            The model.
+        """
+        other = object.__new__(type(self))
+        vars(other).update(vars(self), trend=None, _contrasts=None)
+        vars(other).pop("symmetries", None)
+        other.locations = _as_locations(locations)
+        other.x_shape = (len(other.locations),)
+        other.size = len(other.locations)
+        other.blocks = DenseBlocks(other.locations)
+        return other
+
     # What the model declares ----------------------------------------------------------------
 
     @property

@@ -56,7 +56,10 @@ Simulate = Callable[[Floats, np.random.Generator], NDArray[Any]]
 SimulateWithScore = Callable[[Floats, np.random.Generator], tuple[NDArray[Any], NDArray[Any]]]
 OfPairs = Callable[[Floats, NDArray[Any]], Any]
 
-STRUCTURES = ("markov", "gaussian-field", "stationary-field", "iid", "series", "events")
+STRUCTURES = (
+    *("markov", "timed-markov", "gaussian-field", "stationary-field", "iid", "series"),
+    *("events", "gaussian-sites", "markov-graphs"),
+)
 
 # The error of Richardson's combination is about h^4 + 1e-16 / h (in units of the box): least here.
 RELATIVE_STEP = 1e-3

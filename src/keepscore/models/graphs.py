@@ -6,7 +6,7 @@ each, so it is given and written as edges: {"nodes": K, "edges": [[k, j, w_kj], 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -89,6 +89,13 @@ def plain_weights(weights: Floats) -> list[Any] | dict[str, Any]:
         return rows
     edges = [[int(a), int(b), float(weights[a, b])] for a, b in zip(k, j, strict=True)]
     return {"nodes": len(weights), "edges": edges}
+
+
+def people_in(structure: str | None, x_shape: Sequence[int]) -> int | None:
+    """K, where x is a path of K people on one graph: (T, K), or (T, 1 + K) with times before
+    the states."""
+    before = {"markov": 0, "timed-markov": 1}.get(structure or "")
+    return None if before is None or len(x_shape) != 2 else int(x_shape[1]) - before
 
 
 def distance_weights(positions: ArrayLike) -> tuple[Floats, Floats]:

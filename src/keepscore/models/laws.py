@@ -462,11 +462,14 @@ def _structure(model: Model, theta: Floats, rng: np.random.Generator) -> Iterato
         return
     checks: dict[str, Callable[[Model, Floats, np.random.Generator], float]] = {
         "markov": _markov_gap,
+        "timed-markov": _timed_markov_gap,
         "gaussian-field": _quadratic_gap,
         "stationary-field": _elliptical_gap,
         "field": lambda model, *_: 0.0 if len(model.x_shape) == 2 else np.inf,
         "iid": _iid_gap,
         "events": _events_gap,
+        "gaussian-sites": _sites_gap,
+        "markov-graphs": _graphs_gap,
     }
     law = f"structure: {model.structure}"
     if model.structure == "series" and model.x_shape:
@@ -498,6 +501,34 @@ def _markov_gap(model: Model, theta: Floats, rng: np.random.Generator) -> float:
     return float(np.max(spread))
 
 
+def _timed_markov_gap(model: Model, theta: Floats, rng: np.random.Generator) -> float:
+    """The steps (A to A in a time a), (A to B in b), (B to A in c) may come in any order that makes
+    a path, at any time of day: a homogeneous chain gives all of them the same probability."""
+    length = model.x_shape[0] if len(model.x_shape) == 2 else 0
+    if length < 4 or model.x_shape[1] < 2:
+        return 0.0 if length > 1 and model.x_shape[1] > 1 else np.inf
+    x = np.asarray(model.simulate(theta, rng), dtype=np.float64)
+    there = ~np.asarray(np.isnan(x).any(axis=2))
+    start, detour = (x[np.arange(len(x)), i, 1:] for i in _first_and_last(there))
+    gaps = rng.uniform(0.5, 1.5, length - 1) * np.nanmean(np.diff(np.sort(x[:, :, 0])))
+    values = []
+    for position in range(1, length - 1):
+        path = np.empty_like(x)
+        path[:, :, 1:] = start[:, None]
+        path[:, position, 1:] = detour
+        # The two steps of the detour keep their own times, wherever it comes.
+        order = [*range(2, length - 1)]
+        steps = gaps[[*order[: position - 1], 0, 1, *order[position - 1 :]]]
+        path[:, :, 0] = 10.0 * position + np.concatenate([[0.0], np.cumsum(steps)])
+        values.append(model.log_prob(theta, path))
+    return float(np.max(np.ptp(np.stack(values), axis=0) / (1 + np.abs(values[0]))))
+
+
+def _first_and_last(there: NDArray[np.bool_]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Of each row, the first and the last place that is there."""
+    return there.argmax(axis=1), there.shape[1] - 1 - there[:, ::-1].argmax(axis=1)
+
+
 def _iid_gap(model: Model, theta: Floats, rng: np.random.Generator) -> float:
     """log p is a sum over rows of x with the same term for each: shuffling rows changes nothing,
     and exchanging one row between two data sets of one theta leaves the sum of both."""
@@ -525,6 +556,49 @@ def _events_gap(model: Model, theta: Floats, rng: np.random.Generator) -> float:
     times = np.where(there, x, np.inf)
     since = np.concatenate([np.zeros((len(x), 1)), times[:, :-1]], axis=1)
     return float(np.mean((times < since).any(axis=1)))
+
+
+def _graphs_gap(model: Model, theta: Floats, rng: np.random.Generator) -> float:
+    """Who is who tells nothing of theta: other numbers for the people change log p by the same
+    amount at every theta. And the states are a Markov chain, wherever a detour comes."""
+    people = model.x_shape[1] if len(model.x_shape) == 2 else 0
+    length = model.x_shape[0] - people
+    if people < 1 or length < 2:
+        return np.inf
+    x = np.asarray(model.simulate(theta, rng), dtype=np.float64)
+    renamed, other = x.copy(), theta[::-1]
+    for one in renamed:
+        order = rng.permutation(people)
+        one[:length] = one[:length, order]
+        one[length:] = one[length:][order][:, order]
+    values = [model.log_prob(theta, y) - model.log_prob(other, y) for y in (x, renamed)]
+    gaps = [np.abs(values[1] - values[0]) / (1 + np.abs(values[0]))]
+    paths = []
+    for position in range(1, length - 1):
+        path = x.copy()
+        path[:, :length] = x[:, :1]
+        path[:, position] = x[:, length // 2]
+        paths.append(model.log_prob(theta, path))
+    if paths:
+        gaps.append(np.ptp(np.stack(paths), axis=0) / (1 + np.abs(paths[0])))
+    return float(np.max(gaps))
+
+
+def _sites_gap(model: Model, theta: Floats, rng: np.random.Generator) -> float:
+    """Rows may come in any order and sites may all be moved alike; and log p(y) - log p(0) is a
+    quadratic form q of the values: q(2 y) = 4 q(y)."""
+    if len(model.x_shape) != 2 or model.x_shape[1] != 3:
+        return np.inf
+    x = np.asarray(model.simulate(theta, rng), dtype=np.float64)
+    value = model.log_prob(theta, x)
+    scaled = [x * np.array([1.0, 1.0, c]) for c in (0.0, 2.0)]
+    zero, twice = (model.log_prob(theta, one) for one in scaled)
+    gaps = [
+        model.log_prob(theta, x[:, rng.permutation(x.shape[1])]) - value,
+        model.log_prob(theta, x + np.array([1.5, -0.7, 0.0])) - value,
+        (twice - zero) - 4 * (value - zero),
+    ]
+    return float(np.max(np.abs(gaps) / (1 + np.abs(value) + np.abs(twice))))
 
 
 def _quadratic_gap(model: Model, theta: Floats, rng: np.random.Generator) -> float:

@@ -69,6 +69,7 @@ from keepscore.space import Parameter, Space
 
 SELF_INFECTION = 0.135
 MOST_EVENTS = 1e9
+FEW_NODES = 12  # tables of 2^K are cheap, whether they will be needed or not
 _SQUARE = ((0.0, 0.0), (1.0, 0.0), (0.0, 1.0), (1.0, 1.0))
 PAPER_POSITIONS = np.array([*_SQUARE, *((x + 2.0, y + 2.0) for x, y in _SQUARE)])
 
@@ -141,6 +142,40 @@ class SIS:
         """What is derived stays behind: a worker computes its own tables when it needs them."""
         derived = ("symmetries", "_images", "_automorphisms", "_coupling", "_chain", "_law")
         return {name: value for name, value in vars(self).items() if name not in derived}
+
+    def at_times(self, times: ArrayLike) -> SIS:
+        """The same epidemic seen at other times; tables are shared.
+
+        Args:
+            times: The observation times, increasing.
+
+        Returns:
+            The model.
+        """
+        _ = self._coupling
+        if self.node_count <= FEW_NODES:
+            _ = self._chain, self._images, self._law
+        other = object.__new__(SIS)
+        vars(other).update(vars(self), times=_times(times))
+        vars(other).pop("symmetries", None)
+        return other
+
+    def on_graph(self, weights: GraphLike) -> SIS:
+        """The same epidemic among as many people who meet otherwise.
+
+        Args:
+            weights: (K, K).
+
+        Returns:
+            The model.
+        """
+        other = object.__new__(SIS)
+        vars(other).update(self.__getstate__(), positions=None, weights=as_weights(weights))
+        if len(other.weights) != self.node_count:
+            raise ShapeError(f"The graph must have {self.node_count} people, as this one has.")
+        # To look for symmetries costs more than they save, where every graph is another one.
+        vars(other)["_automorphisms"] = np.arange(self.node_count)[None]
+        return other
 
     @property
     def node_count(self) -> int:

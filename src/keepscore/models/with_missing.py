@@ -285,6 +285,11 @@ def with_missing(
         True
     """
     require_parts(model, "model", "name", "space", "x_shape", "x_dtype", "simulate", "score_kind")
+    if hasattr(model, "simulate_at"):
+        raise DomainError(
+            f"x of {model.name!r} holds its design, which cannot go missing. Let the design have "
+            "fewer rows instead: visits=(low, high) of with_times, sites=(low, high) of with_sites."
+        )
     drawn = as_mask(mask, whole_rows=model.structure == "iid")
     drawn.require_fits(tuple(model.x_shape))
     if np.dtype(model.x_dtype).kind not in "biuf":

@@ -28,6 +28,10 @@ independent observations then add up, and a group costs one head, whatever its s
     "about zero"   all entries alike, the mean left where it is
     "largest"      by the largest of all |x|; for times in a window, which then ends at 1
     "none"         x as it comes
+    "times"        x is (T, 1 + m), a time first in each row: times in units of the mean gap between
+                   neighbours, the rest as it comes
+    "times, states"  the same, the rest as in "states"
+    "graphs"       x is (T + K, K), weights below states: all by the largest sum of a row of weights
 
 Entries or states with heavy tails (`tails`) are scaled by median and quartiles instead, and drawn
 in by arsinh, in networks that are no densities: otherwise the few largest values set the scale of
@@ -53,7 +57,10 @@ Tree: TypeAlias = PyTree  # a network, or anything else that JAX takes apart int
 Weights: TypeAlias = PyTree[Array]  # a network's trained arrays, None where it has something else
 Rest: TypeAlias = PyTree  # a network without its weights
 
-X_SCALES = ("entries", "states", "whole", "about zero", "largest", "none")
+X_SCALES = (
+    *("entries", "states", "whole", "about zero", "largest", "none"),
+    *("times", "times, states", "graphs"),
+)
 
 
 @runtime_checkable

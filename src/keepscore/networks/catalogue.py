@@ -5,9 +5,13 @@ A name is a size ("30k"), a family and a size ("mlp-30k"), or "auto".
     data declare               a size alone: the paper's    "auto": networks that know the process
     "markov", on a graph       sequence                     graph-10k
     "markov"                   sequence                     markov-10k
+    "timed-markov", on a graph mlp                          timed-graph-20k
+    "timed-markov"             mlp                          timed-10k
+    "markov-graphs"            mlp                          graphs-10k
     "gaussian-field"           image                        spectral-5k
     "stationary-field"         image                        tailed-5k
     "field"                    image                        local-5k
+    "gaussian-sites"           mlp                          sites-3k
     "iid", rows of few numbers mlp                          mixture-set-10k
     "iid", other rows          mlp                          set-25k
     "series", rows of few      mlp                          series-3k
@@ -17,8 +21,9 @@ A name is a size ("30k"), a family and a size ("mlp-30k"), or "auto".
 
 Data with holes (NaN is "not observed"; `masking.py`) need networks that see them: "auto" takes
 mixture-set-10k or set-25k for "iid", local-5k for fields, series-3k for "series" (whole rows may be
-missing), events-3k for "events", sequence-30k for "markov" of 13 times or more, and otherwise
-residual-25k or mlp-30k, the last three with the mask beside x.
+missing), the same as ever for "timed-markov", "gaussian-sites" and "events", sequence-30k for
+"markov" of 13 times or more, and otherwise residual-25k or mlp-30k, the last three with the mask
+beside x.
 
 Rows of few numbers: at most 16, and continuous (a mixture of densities has no place on a lattice).
 
@@ -63,6 +68,7 @@ from keepscore.networks import (
     residual,
     sequence,
     series,
+    sites,
     spectral,
     tails,
 )
@@ -108,6 +114,10 @@ FAMILIES: dict[str, Family] = {
     "spectral": Family(spectral.SpectralNetwork, spectral.SIZES),
     "tailed": Family(spectral.TailedSpectralNetwork, spectral.SIZES),
     "graph": Family(graph.GraphNetwork, graph.SIZES),
+    "graphs": Family(graph.GraphsNetwork, graph.GRAPHS_SIZES),
+    "timed-graph": Family(graph.TimedGraphNetwork, graph.TIMED_SIZES, graph.TimedGraphNetwork),
+    "sites": Family(sites.SitesNetwork, sites.SIZES, sites.SitesNetwork),
+    "timed": Family(markov.TimedMarkovNetwork, markov.SIZES, markov.TimedMarkovNetwork),
     "residual": Family(
         residual.ResidualNetwork, residual.SIZES, masking.masked(residual.ResidualNetwork)
     ),
@@ -128,13 +138,16 @@ FAMILY_OF_STRUCTURE = {
 }
 AUTO = {
     "markov": "markov-10k",
+    "timed-markov": "timed-10k",
+    "markov-graphs": "graphs-10k",
+    "gaussian-sites": "sites-3k",
     "gaussian-field": "spectral-5k",
     "stationary-field": "tailed-5k",
     "field": "local-5k",
     "iid": "set-25k",
     "events": "events-3k",
 }
-AUTO_ON_GRAPH = "graph-10k"
+AUTO_ON_GRAPH = {"markov": "graph-10k", "timed-markov": "timed-graph-20k"}
 AUTO_ROWS = "mixture-set-10k"  # structure "iid", rows of few continuous numbers
 AUTO_SERIES = "series-3k"  # structure "series", the same
 FEW_IN_ROW = 16
@@ -177,8 +190,10 @@ def resolve(
     if isinstance(network, str):
         on_graph = contacts is not None
         family, size = _parse(network, x_shape, structure, on_graph, continuous, holes)
-        if family == "graph" and contacts is not None:
-            return graph.GraphNetworkMaker(np.asarray(contacts), size, tuple(x_shape), d)(key)
+        if family in ("graph", "timed-graph") and contacts is not None:
+            timed = family == "timed-graph"
+            weights = np.asarray(contacts)
+            return graph.GraphNetworkMaker(weights, size, tuple(x_shape), d, timed)(key)
         rng = np.random.default_rng(np.asarray(jax.random.key_data(key)).ravel())
         build = FAMILIES[family].build if whole else _masked(family)
         built = build(tuple(x_shape), d, rng, **FAMILIES[family].sizes[size])
@@ -285,7 +300,8 @@ def standardise(network: Network, x: np.ndarray, low: np.ndarray, high: np.ndarr
     kind = getattr(network, "x_scale", by_shape)
     if kind not in X_SCALES:
         raise unknown_name("x_scale of a network", kind, X_SCALES)
-    over = {"entries": (0,), "states": (0, 1)}.get(kind, tuple(range(x.ndim)))
+    timed = kind in ("times", "times, states")
+    over = {"entries": (0,), "states": (0, 1)}.get(kind, (0, 1) if timed else tuple(range(x.ndim)))
     values = np.asarray(x, dtype=np.float64)
     drawn_in = kind in ("entries", "states") and not has_density(network)
     drawn_in = drawn_in and tails.has_heavy_tails(values, over)
@@ -296,10 +312,14 @@ def standardise(network: Network, x: np.ndarray, low: np.ndarray, high: np.ndarr
         if kind in ("about zero", "none"):
             mean = np.zeros_like(mean)
         sd = np.sqrt(_mean((values - mean) ** 2, over))
-    if kind == "none":
-        sd = np.ones_like(sd)
+    if kind in ("none", "times"):
+        mean, sd = np.zeros_like(mean), np.ones_like(sd)
     elif kind == "largest":
         mean, sd = np.zeros(()), np.asarray(np.nanmax(np.abs(values), initial=0.0))
+    elif kind == "graphs":
+        mean, sd = np.zeros(()), np.asarray(values[:, -x.shape[2] :].sum(axis=2).max(initial=0.0))
+    if timed:
+        mean[0], sd[0] = 0.0, _mean_gap(values[:, :, 0])
     return Scaled(
         network,
         np.asarray(mean, np.float32),
@@ -309,6 +329,13 @@ def standardise(network: Network, x: np.ndarray, low: np.ndarray, high: np.ndarr
         np.asarray((high - low) / np.sqrt(12), np.float32),
         drawn_in,
     )
+
+
+def _mean_gap(times: np.ndarray) -> float:
+    """Between neighbours among times (b, T), those that are there; 1 where there are none."""
+    gaps = np.diff(np.sort(times, axis=1), axis=1)  # NaN comes last
+    gaps = gaps[~np.isnan(gaps)]
+    return float(gaps.mean()) if len(gaps) else 1.0
 
 
 def _mean(values: np.ndarray, over: tuple[int, ...]) -> np.ndarray:
@@ -474,10 +501,11 @@ def _parse(
     holes: str = masking.NONE,
 ) -> tuple[str, str]:
     name = name.lower()
-    if name == "auto" and holes != masking.NONE:
+    on = AUTO_ON_GRAPH.get(structure or "") if on_graph else None
+    if name == "auto" and on is not None and (holes == masking.NONE or structure != "markov"):
+        name = on
+    elif name == "auto" and holes != masking.NONE:
         name = _auto_with_holes(x_shape, structure, continuous, holes)
-    elif name == "auto" and structure == "markov" and on_graph:
-        name = AUTO_ON_GRAPH
     elif name == "auto" and _has_few_in_row(x_shape, structure) and continuous:
         name = AUTO_SERIES if structure == "series" else AUTO_ROWS
     elif name == "auto":
@@ -502,8 +530,8 @@ def _auto_with_holes(
         return AUTO_ROWS if few and holes == masking.ROWS else AUTO["iid"]
     if structure == "series" and few and holes == masking.ROWS:
         return AUTO_SERIES
-    if structure == "events":
-        return AUTO["events"]
+    if structure in ("events", "timed-markov", "gaussian-sites"):
+        return AUTO[structure]
     if structure == "markov" and len(x_shape) == 2 and x_shape[0] >= SEQUENCE_TIMES:
         return AUTO_SEQUENCE
     if structure in ("gaussian-field", "stationary-field", "field"):

@@ -57,6 +57,7 @@ SMALLEST = 1e-290
 # Lambda times the longest gap: about the number of products a column needs.
 MOST_TERMS = 1e6
 _SLOT_BUDGET = 256 * 2**20
+MOST_SLOTS = 1024  # more would be fresh memory at every call, where one call is short
 
 _Rates = Float64[np.ndarray, "states bits"]
 
@@ -87,7 +88,7 @@ def slots(bits: int, gradient: bool) -> int:
     """How many powers p_n are kept at once."""
     if not gradient:
         return 2
-    return min(4096, max(32, _SLOT_BUDGET // (2**bits * 8 * WIDEST)))
+    return min(MOST_SLOTS, max(32, _SLOT_BUDGET // (2**bits * 8 * WIDEST)))
 
 
 def memory_limit() -> int:
