@@ -139,7 +139,7 @@ class LocalFieldNetwork(eqx.Module):
         k = self.neighbours
         between = (cosines(k).T.astype(np.float32) @ jnp.exp(log_s).T).reshape(k + 1, k + 1, -1)
         own = LEAST * np.eye(k + 1, dtype=np.float32)[:, :, None]
-        weights, v = conditionals(between + own)
+        weights, v = conditionals(jnp.asarray(between + own))
         left = 1.0 - weights.sum(axis=0)
         r = jnp.concatenate([(-mean * left)[None], left[None], -weights])
         quadratic = (r[:, None] * (r / v)).reshape(-1, len(theta))

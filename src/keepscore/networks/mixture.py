@@ -67,9 +67,10 @@ class MixtureNetwork(eqx.Module):
         self.of_theta = eqx.tree_at(lambda n: n.layers[-1], net, last)
         self.slope = jnp.zeros((d, outputs), jnp.float32)
         self.centre = scattered(rng, (components, p), APART)
-        old = evidence is not None
-        self.row_part = Layers([p, *evidence], rng) if old else None
-        self.set_part = Layers([evidence[-1], *evidence, 1], rng) if old else None
+        self.row_part, self.set_part = None, None
+        if evidence is not None:
+            self.row_part = Layers([p, *evidence], rng)
+            self.set_part = Layers([evidence[-1], *evidence, 1], rng)
 
     def features(self, x: Float[Array, "b ..."]) -> Float[Array, "b f"]:
         return x.reshape(x.shape[0], -1)

@@ -112,9 +112,10 @@ class SeriesNetwork(eqx.Module):
         last = Linear(widths[1], k * (1 + p + p * p) + lags * p + 1, rng)
         self.last = beginning_small(last, SMALL)
         self.centre = scattered(rng, (k, p), APART)
-        old = nodes is not None
-        self.nodes, self.log_weights = starting_nodes(nodes, d, rng) if old else (None, None)
-        self.evidence = Layers([nodes + 1, EVIDENCE, 1], rng) if old else None
+        self.nodes, self.log_weights, self.evidence = None, None, None
+        if nodes is not None:
+            self.nodes, self.log_weights = starting_nodes(nodes, d, rng)
+            self.evidence = Layers([nodes + 1, EVIDENCE, 1], rng)
 
     @staticmethod
     def _entries(x_shape: Sequence[int]) -> int:
