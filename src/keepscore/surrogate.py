@@ -1,8 +1,18 @@
 """A trained network, its space and its provenance.
 
     log_ratio(theta, x)   log p(x | theta) / p(x) as the network has learned it, pairs row by row
+    relative(theta, x)    the same up to a function of x, which `given` leaves out
+    log_evidence(x)       that function of x: log_ratio = relative - log_evidence
     score(theta, x)       its gradient in theta
     given(xs)             the log-likelihood of groups of observations, up to a constant in theta
+
+The function of x is zero, but for networks that are densities q in x: these know log q, and p(x) is
+the mean of q over the design that they were trained on (uniform on the train box, or the prior),
+
+    log_evidence(x) = log of the mean of q(x | theta) over theta,
+
+computed by `numerics/mean_over_box.py`, some hundred to two thousand theta for each x. Estimates,
+tests, sets and posteriors do not need it.
 
 On disk a surrogate is a folder:
 
@@ -23,7 +33,7 @@ import os
 import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, runtime_checkable
 
@@ -69,6 +79,7 @@ from keepscore.networks.safetensors_io import (
     write_tensors,
 )
 from keepscore.numerics import chebyshev
+from keepscore.numerics.mean_over_box import log_mean
 from keepscore.quality import Quality
 from keepscore.records import require_history
 from keepscore.space import Space
@@ -80,6 +91,7 @@ FORMAT, VERSION = "keepscore surrogate", 2
 NAME = "surrogate.json"
 PATIENCE = 30.0  # seconds to wait for another writer: a save takes far less
 FARTHEST = 1e6  # standard deviations of the training data: beyond, an answer is noise
+EVIDENCES = 64  # of x whose evidence is computed at a time
 RETRIES = 10  # of a load that meets a save
 INTERPOLATION = 1e-3  # of a log-likelihood: half of what it moves a likelihood-ratio statistic
 
@@ -161,7 +173,18 @@ class Surrogate:
 
     def log_ratio(self, theta: ArrayLike, x: ArrayLike) -> Floats:
         """log p(x | theta) / p(x) at pairs, (n,); for an ensemble the mean over its members."""
-        return self._members_log_ratio(theta, x).mean(axis=0)
+        return self.relative(theta, x) - self.log_evidence(x)
+
+    def relative(self, theta: ArrayLike, x: ArrayLike) -> Floats:
+        """The log-ratio at pairs, (n,), up to a function of x: cheap for all networks."""
+        return self._members_relative(theta, x).mean(axis=0)
+
+    def log_evidence(self, x: ArrayLike) -> Floats:
+        """The function of x, (n,), that `relative` has too much; zero if the network is no density.
+
+        Of an ensemble: that of the (geometric) mean of its members.
+        """
+        return self._evidence(x)[1]
 
     def spread(self, theta: ArrayLike, x: ArrayLike) -> Floats:
         """Standard deviation of the log-ratio over the members of an ensemble, (n,)."""
@@ -169,7 +192,7 @@ class Surrogate:
             raise MissingError(
                 "A single network has no spread; train an ensemble with TrainConfig(members=5)."
             )
-        return self._members_log_ratio(theta, x).std(axis=0, ddof=1)
+        return (self._members_relative(theta, x) - self._evidence(x)[0]).std(axis=0, ddof=1)
 
     def score(self, theta: ArrayLike, x: ArrayLike) -> Floats:
         """Gradient of the log-ratio in theta at pairs, (n, d)."""
@@ -385,7 +408,23 @@ class Surrogate:
                 stacklevel=4,
             )
 
-    def _members_log_ratio(self, theta: ArrayLike, x: ArrayLike) -> Floats:
+    def _evidence(self, x: ArrayLike) -> tuple[Floats, Floats]:
+        """The evidence of each member (members, n), and of their mean (n,)."""
+        data = self._without_trend(as_data(x, self.x_shape, missing=self.missing))
+        members, whole = np.zeros((self.members, len(data))), np.zeros(len(data))
+        if not networks.has_density(self.network):
+            return members, whole
+        low, high = self.space.box("train")
+        prior = (lambda t: self.space.log_prior(t, "train")) if self.space.has_prior else None
+        for part, size in evaluator.pieces(len(data), EVIDENCES):
+            features = self._evaluator.features(evaluator.pad(data[part], size)[:, None])
+            function = partial(_log_q, self._evaluator, _finite(features))
+            found = log_mean(function, low, high, prior)
+            kept = part.stop - part.start
+            members[:, part], whole[part] = found[0][:, :kept], found[1][:kept]
+        return members, whole
+
+    def _members_relative(self, theta: ArrayLike, x: ArrayLike) -> Floats:
         rows, data = self._pairs(theta, x)
         out = np.empty((self.members, len(rows)))
         for part, _ in evaluator.pieces(len(rows), evaluator.HEAD_ROWS):
@@ -397,6 +436,16 @@ class Surrogate:
     @cached_property
     def _evaluator(self) -> evaluator.Evaluator:
         return evaluator.Evaluator(self.network, self.members)
+
+
+def _log_q(network: evaluator.Evaluator, features: Array, theta: Floats) -> Floats:
+    """log q of each x at its own theta (r, m, d), or at those that all share, (1, m, d):
+    (members, r, m)."""
+    r, m = features.shape[1], theta.shape[1]
+    if len(theta) == 1 and r > 1:
+        return network.every(features, theta[0]).astype(np.float64)
+    flat, index = theta.reshape(-1, theta.shape[2]), np.repeat(np.arange(r), m)
+    return network.pairs(features, flat, index)[..., 0].reshape(-1, r, m).astype(np.float64)
 
 
 def load(path: str | os.PathLike[str], network: Network | None = None) -> Surrogate:

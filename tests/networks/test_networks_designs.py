@@ -101,8 +101,7 @@ def test_splines_are_all_cubic_functions():
 def test_sites_with_all_neighbours_are_the_normal_density():
     """With k >= S - 1 Vecchia's density is that of the network's own covariance, exactly."""
     network = sites.SitesNetwork(
-        (7, 3), 3, np.random.default_rng(0), neighbours=6, kernels=4, widths=(8,), nodes=2,
-        evidence=(4,),
+        (7, 3), 3, np.random.default_rng(0), neighbours=6, kernels=4, widths=(8,),
     )  # fmt: skip
     rng = np.random.default_rng(1)
     x, theta = rng.standard_normal((5, 7, 3)), rng.standard_normal((5, 3))

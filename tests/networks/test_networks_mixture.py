@@ -54,9 +54,6 @@ def test_the_density_is_a_mixture_of_gaussians(p, d):
     got = net.log_density(features, jnp.asarray(theta, jnp.float32))
     wanted = [by_scipy(net, a, t) for a, t in zip(x, theta, strict=True)]
     np.testing.assert_allclose(got, wanted, rtol=1e-3, atol=1e-3)
-    # h differs from it by a function of x.
-    h = net.head(features, jnp.asarray(theta, jnp.float32))
-    np.testing.assert_allclose(got - h, features[:, -1], rtol=1e-4, atol=1e-4)
 
 
 def test_a_set_is_the_sum_over_its_rows_for_any_number_of_them():
@@ -108,13 +105,11 @@ def test_a_set_needs_rows():
         networks.resolve("mixture-set-10k", (4,), 2, "iid", KEY)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("loss", [BCE(), ASA(residual="squared")], ids=["BCE", "ASA"])
-def test_likelihood_teaches_q_and_cross_entropy_teaches_c(loss):
-    """The recorded loss is the cross-entropy; its gradient in q's weights is that of the mean
-    -log q, in c's weights its own."""
+def test_likelihood_teaches_a_density_and_pairs_are_recorded(loss):
+    """The gradient is that of the mean -log q; the value is mean softplus(log q' - log q)."""
     rng = np.random.default_rng(4)
-    net = shaken(MixtureNetwork((2,), 2, rng, 2, (8,), (4,)))
+    net = shaken(MixtureNetwork((2,), 2, rng, 2, (8,)))
     weights, rest = networks.split(net)
     x, theta, other, score = (
         jnp.asarray(rng.standard_normal(s), jnp.float32)
@@ -122,22 +117,17 @@ def test_likelihood_teaches_q_and_cross_entropy_teaches_c(loss):
     )
     batch = Batch(x, theta, score, other)
 
-    def nll(w):
+    def log_q(w, theta):
         one = eqx.combine(w, rest)
-        return -one.log_density(one.features(x), theta).mean()
-
-    def bce(w):
-        one = eqx.combine(w, rest)
-        h = [one.head(one.features(x), t) for t in (theta, other[0])]
-        return 0.5 * (jax.nn.softplus(-h[0]).mean() + jax.nn.softplus(h[1]).mean())
+        return one.log_density(one.features(x), theta)
 
     value, got = jax.value_and_grad(lambda w: objective(rest, loss)(w, batch)[0])(weights)
-    assert float(value) == pytest.approx(float(bce(weights)), rel=1e-4)
-    of_nll, of_bce = jax.grad(nll)(weights), jax.grad(bce)(weights)
-    np.testing.assert_allclose(got.slope, of_nll.slope, rtol=1e-3, atol=1e-4)
-    np.testing.assert_allclose(got.centre, of_nll.centre, rtol=1e-3, atol=1e-4)
-    for a, b in zip(jax.tree.leaves(got.set_part), jax.tree.leaves(of_bce.set_part), strict=True):
-        np.testing.assert_allclose(a, b, rtol=1e-3, atol=1e-4)
+    apart = log_q(weights, other[0]) - log_q(weights, theta)
+    assert float(value) == pytest.approx(float(np.logaddexp(0, apart).mean()), rel=1e-4)
+    wanted = jax.grad(lambda w: -log_q(w, theta).mean())(weights)
+    for one, two in zip(jax.tree.leaves(got), jax.tree.leaves(wanted), strict=True):
+        np.testing.assert_allclose(one, two, rtol=1e-3, atol=1e-4)
+    assert max(np.abs(leaf).max() for leaf in jax.tree.leaves(got)) > 0.01
 
 
 @pytest.mark.slow

@@ -149,16 +149,6 @@ def test_pairs_in_turns_are_pairs_at_once(name, shape, monkeypatch):
         np.testing.assert_allclose(turns, once, rtol=1e-4, atol=1e-3)
 
 
-def test_the_evidence_moves_no_weight_of_the_density():
-    network = moved("series-3k", (4,))
-    x = jnp.asarray(np.random.default_rng(1).standard_normal((3, 4)), jnp.float32)
-    c = eqx.filter_jit(eqx.filter_grad(lambda net: net.log_evidence(net.features(x)).sum()))
-    slopes = c(network)
-    for part in ("gate", "gates", "join", "second", "last", "centre"):
-        assert not any(np.any(leaf) for leaf in jax.tree.leaves(getattr(slopes, part)))
-    assert np.any(slopes.log_weights)
-
-
 @pytest.mark.parametrize(("family", "shape"), [("series", (5, 2)), ("events", (5,))])
 @pytest.mark.parametrize("holes", ["none", "rows"])
 def test_every_size_is_rebuilt_from_its_description(family, shape, holes):

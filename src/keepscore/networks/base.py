@@ -12,11 +12,13 @@ by row (what depends on theta alone is then computed once for each theta):
 
     table(features, theta)  (b, f), (m, d) -> (m, b)
 
-That it is a density in x, up to a factor that does not depend on theta, and h is its logarithm less
-a function of x. Training then maximises its likelihood too (`training/step.py`):
+That it is a density q in x, up to a factor that does not depend on theta:
 
     log_density(features, theta)  (b, f), (b, d) -> (b,)
-    log_evidence(features)        (b, f) -> (b,)   that function of x; optional, saves time
+
+Training then maximises its likelihood (`training/step.py`), its head may be log q up to any
+function of x, and in h = log q(x | theta) - log p(x) the second term is not learned but computed,
+p(x) being the mean of q over the design (`Surrogate.log_evidence`).
 
 By `linear_head = True`, that its head is linear in the features. The features of a group of
 independent observations then add up, and a group costs one head, whatever its size. And by
@@ -75,7 +77,6 @@ class DensityNetwork(Network, Protocol):
     """A network that is a density in x; see the top of this file."""
 
     def log_density(self, features: Array, theta: Array) -> Array: ...
-    def log_evidence(self, features: Array) -> Array: ...
 
 
 def is_weight(leaf: object) -> bool:
@@ -106,11 +107,6 @@ def has_table(network: Network) -> bool:
 def has_density(network: Network) -> bool:
     """Whether the network is a density in x."""
     return hasattr(_inner(network), "log_density")
-
-
-def has_evidence(network: Network) -> bool:
-    """Whether a density network tells what is taken off its logarithm."""
-    return has_density(network) and hasattr(_inner(network), "log_evidence")
 
 
 def takes_missing(network: Network) -> bool:
@@ -177,10 +173,6 @@ class Scaled(eqx.Module):
     ) -> Float[Array, " b"]:
         """That of a network that is one (`has_density`)."""
         return cast("DensityNetwork", self.network).log_density(features, self.scaled_theta(theta))
-
-    def log_evidence(self, features: Float[Array, "b f"]) -> Float[Array, " b"]:
-        """That of a network that has one (`has_evidence`)."""
-        return cast("DensityNetwork", self.network).log_evidence(features)
 
     def scaled_theta(self, theta: Float[Array, "b d"]) -> Float[Array, "b d"]:
         return (theta - self.theta_mean) / self.theta_sd

@@ -10,7 +10,7 @@ A name is a size ("30k"), a family and a size ("mlp-30k"), or "auto".
     "markov-graphs"            mlp                          graphs-10k
     "gaussian-field"           image                        spectral-5k
     "stationary-field"         image                        tailed-5k
-    "field"                    image                        local-5k
+    "field"                    image                        local-tailed-5k
     "gaussian-sites"           mlp                          sites-3k
     "iid", rows of few numbers mlp                          mixture-set-10k
     "iid", other rows          mlp                          set-25k
@@ -20,10 +20,10 @@ A name is a size ("30k"), a family and a size ("mlp-30k"), or "auto".
     nothing, x of many         mlp                          mlp-30k
 
 Data with holes (NaN is "not observed"; `masking.py`) need networks that see them: "auto" takes
-mixture-set-10k or set-25k for "iid", local-5k for fields, series-3k for "series" (whole rows may be
-missing), the same as ever for "timed-markov", "gaussian-sites" and "events", sequence-30k for
-"markov" of 13 times or more, and otherwise residual-25k or mlp-30k, the last three with the mask
-beside x.
+mixture-set-10k or set-25k for "iid", local-5k for "gaussian-field", local-tailed-5k for other
+fields, series-3k for "series" (whole rows may be missing), the same as ever for "timed-markov",
+"gaussian-sites" and "events", sequence-30k for "markov" of 13 times or more, and otherwise
+residual-25k or mlp-30k, the last three with the mask beside x.
 
 Rows of few numbers: at most 16, and continuous (a mixture of densities has no place on a lattice).
 
@@ -108,6 +108,11 @@ FAMILIES: dict[str, Family] = {
     "local": Family(
         local_field.LocalFieldNetwork, local_field.SIZES, local_field.MaskedLocalFieldNetwork
     ),
+    "local-tailed": Family(
+        local_field.TailedLocalFieldNetwork,
+        local_field.SIZES,
+        local_field.MaskedTailedLocalFieldNetwork,
+    ),
     "mlp": Family(mlp.MLP, mlp.SIZES, masking.masked(mlp.MLP)),
     "markov": Family(markov.MarkovNetwork, markov.SIZES, masking.masked(markov.MarkovNetwork)),
     "quadratic": Family(quadratic.QuadraticNetwork, quadratic.SIZES),
@@ -143,7 +148,7 @@ AUTO = {
     "gaussian-sites": "sites-3k",
     "gaussian-field": "spectral-5k",
     "stationary-field": "tailed-5k",
-    "field": "local-5k",
+    "field": "local-tailed-5k",
     "iid": "set-25k",
     "events": "events-3k",
 }
@@ -155,7 +160,7 @@ AUTO_FEW = "residual-25k"
 AUTO_MANY = "mlp-30k"
 # For data with holes: the paper's network, and the fewest times it can be of; one for fields.
 AUTO_SEQUENCE, SEQUENCE_TIMES = "sequence-30k", 13
-AUTO_LOCAL = "local-5k"
+AUTO_LOCAL = {"gaussian-field": "local-5k"}  # others as of structure "field"
 FEW = 256  # numbers in x: theta may enter before x is embedded
 # Of descriptions that can be read back. Sizes are not bounded by these but by the file of weights.
 MOST_AXES = 60  # NumPy has 64, and groups of observations need some
@@ -535,7 +540,7 @@ def _auto_with_holes(
     if structure == "markov" and len(x_shape) == 2 and x_shape[0] >= SEQUENCE_TIMES:
         return AUTO_SEQUENCE
     if structure in ("gaussian-field", "stationary-field", "field"):
-        return AUTO_LOCAL
+        return AUTO_LOCAL.get(structure, AUTO["field"])
     return AUTO_FEW if 2 * math.prod(x_shape) <= FEW else AUTO_MANY
 
 

@@ -165,6 +165,16 @@ class Evaluator:
                 out[of_group, of_theta] = kept.astype(np.float64).sum(axis=2).T
         return out
 
+    def every(self, groups: Features, theta: Floats) -> NDArray[np.float32]:
+        """Each member's log-ratios of every group's first observation at every theta: (members, g,
+        m)."""
+        one = groups[:, :, :1]
+        parts = [
+            np.asarray(_each(self.structure, self.arrays, one, np.asarray(theta[part], np.float32)))
+            for part, _ in pieces(len(theta), max(1, min(self.most[1] // one.shape[1], 1024)))
+        ]
+        return np.concatenate(parts, axis=1).swapaxes(1, 2)
+
     def traced(self, groups: Features) -> Traced:
         """The log-likelihood of one group at one theta (d,), as a scalar in JAX, for samplers."""
         return Traced(GroupLogLikelihood(self.structure), (self.arrays, groups))
@@ -271,6 +281,16 @@ def _at_one_theta(
 ) -> Float[Array, " n"]:
     """theta (d,) with features (n, f): (n,)."""
     return every_pair(one, features, theta[None])[0]
+
+
+@_compiled
+def _each(
+    structure: Structure, arrays: Arrays, groups: Features, theta: Float[Array, "m d"]
+) -> Float[Array, "members m g"]:
+    def one_member(one: Network, f: Float[Array, "g 1 f"]) -> Any:
+        return every_pair(one, f[:, 0], theta)
+
+    return structure.each_member(arrays, one_member, groups)
 
 
 @_compiled

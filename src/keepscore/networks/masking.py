@@ -8,7 +8,7 @@ channels for images. Networks that sum over rows need more: a row that is missin
 exactly nothing, so that any number of rows works,
 
     h(x, theta) = sum_i o_i h_1(z_i, theta),                    o_i = 1 if a part of row i is there
-    h(x, theta) = sum_i o_i log q(x_i | theta) - g(sum_i o_i f(x_i)),    mixtures: whole rows only
+    log q(x | theta) = sum_i o_i log q(x_i | theta),                     mixtures: whole rows only
 
 A network that takes x with NaN says `takes_missing = True`; all others are refused for such data.
 """
@@ -20,7 +20,6 @@ from collections.abc import Callable, Sequence
 from typing import Any, ClassVar
 
 import equinox as eqx
-import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
@@ -123,7 +122,7 @@ class MaskedSetNetwork(eqx.Module):
 
 
 class MaskedMixtureSetNetwork(eqx.Module):
-    """h(x, theta) = sum_i o_i log q(x_i | theta) - c(x) for x (n, ...), any n, whole rows missing.
+    """log q = sum_i o_i log q(x_i | theta) for x (n, ...), any n, whole rows missing.
 
     A row that is missing in part stays NaN, and so does all that comes of it.
     """
@@ -141,31 +140,29 @@ class MaskedMixtureSetNetwork(eqx.Module):
         rng: Source,
         components: int,
         widths: Sequence[int],
-        evidence: Sequence[int],
+        evidence: Sequence[int] | None = None,
     ) -> None:
         _require_rows(x_shape)
         self.row = MixtureNetwork(x_shape[1:], d, rng, components, widths, evidence)
 
     def features(self, x: Float[Array, "b n ..."]) -> Float[Array, "b f"]:
-        """The rows (0 for those that are missing), o, and c, side by side."""
+        """The rows (0 for those that are missing) and o, side by side."""
         b, n = x.shape[:2]
         rows = x.reshape(b, n, -1)
         there = (~jnp.isnan(rows)).any(axis=2, keepdims=True)
         filled = jnp.where(there, rows, 0.0)
-        of_rows = there * jax.nn.silu(self.row.row_part(filled))
-        c = self.row.set_part(of_rows.sum(axis=1))
         flags = there[..., 0].astype(rows.dtype)
-        return jnp.concatenate([filled.reshape(b, -1), flags, c], axis=1)
+        return jnp.concatenate([filled.reshape(b, -1), flags], axis=1)
 
     def head(self, features: Float[Array, "b f"], theta: Float[Array, "b d"]) -> Float[Array, " b"]:
-        return self.log_density(features, theta) - features[:, -1]
+        return self.log_density(features, theta)
 
     def log_density(
         self, features: Float[Array, "b f"], theta: Float[Array, "b d"]
     ) -> Float[Array, " b"]:
         """sum_i o_i log q(x_i | theta), up to a constant."""
         p = self.row.centre.shape[1]
-        n = (features.shape[1] - 1) // (p + 1)
+        n = features.shape[1] // (p + 1)
         rows = features[:, : n * p].reshape(len(features), n, p)
         there = features[:, n * p : n * (p + 1)]
         return (there * self.row.log_rows(rows, theta)).sum(axis=1)

@@ -1,19 +1,18 @@
 """Mixture densities: x as a mixture of Gaussians whose parameters are functions of theta.
 
     log q(y | theta) = log sum_k w_k(theta) N(y; m_k(theta), (L_k(theta)' L_k(theta))^-1)
-    h(x, theta)      = sum_i log q(x_i | theta) - c(x),        c(x) = g(sum_i f(x_i))
+    log q(x | theta) = sum_i log q(x_i | theta)
 
 for x of n rows x_i of p numbers that are independent and alike given theta (structure "iid"; any
 n), or of one row, x itself. L_k is lower triangular, with a positive diagonal exp(l_k), l_k bounded
 by 10 (a standard deviation of 5e-5 of the data's), so that no component collapses on single points.
-w, m, l and the rest of L are one network of theta with a linear part beside it; f and g are small
-networks.
+w, m, l and the rest of L are one network of theta with a linear part beside it.
 
-q is a density in x, so it has a better teacher than the cross-entropy of pairs: its likelihood.
-Training adds the mean of -log q(x_i | theta_i) for the weights of q (`log_density` below), and the
-cross-entropy is left to c, which stands for log p(x) (see `training/step.py`). What depends on
-theta, and with it every posterior, estimate and test, is q alone. Scores teach q as they teach any
-network.
+q is a density in x, so it has a better teacher than the cross-entropy of pairs: its likelihood (see
+`training/step.py`). Scores teach q as they teach any network. The evidence is computed from q.
+
+Files of earlier versions also hold the weights of a learned evidence (`row_part`, `set_part`); they
+are kept, and nothing uses them.
 
 Few numbers in a row are needed: L_k has p (p + 1) / 2 entries. What is no mixture of a few
 Gaussians (the ring of two moons) is left to `residual`.
@@ -35,8 +34,8 @@ from keepscore.networks.exponential_family import Layers
 from keepscore.networks.layers import Source, beginning_small, scattered
 
 SIZES: dict[str, dict[str, int | tuple[int, ...]]] = {
-    "10k": {"components": 4, "widths": (64, 64), "evidence": (32, 32)},
-    "30k": {"components": 8, "widths": (128, 128), "evidence": (64, 64)},
+    "10k": {"components": 4, "widths": (64, 64)},
+    "30k": {"components": 8, "widths": (128, 128)},
 }
 SMALL = 0.1  # of the last layer: all components begin as nearly the same Gaussian for all theta
 LARGEST = 10.0  # of l, either way
@@ -44,13 +43,13 @@ APART = 0.5  # standard deviation of where their means begin
 
 
 class MixtureNetwork(eqx.Module):
-    """h(x, theta) for x of any shape, taken as one row."""
+    """log q(x | theta) for x of any shape, taken as one row."""
 
     of_theta: Layers
     slope: Float[Array, "d outputs"]
     centre: Float[Array, "k p"]
-    row_part: Layers
-    set_part: Layers
+    row_part: Layers | None
+    set_part: Layers | None
 
     def __init__(
         self,
@@ -59,7 +58,7 @@ class MixtureNetwork(eqx.Module):
         rng: Source,
         components: int,
         widths: Sequence[int],
-        evidence: Sequence[int],
+        evidence: Sequence[int] | None = None,
     ) -> None:
         p = math.prod(x_shape)
         outputs = components * (1 + p + p * p)
@@ -68,26 +67,22 @@ class MixtureNetwork(eqx.Module):
         self.of_theta = eqx.tree_at(lambda n: n.layers[-1], net, last)
         self.slope = jnp.zeros((d, outputs), jnp.float32)
         self.centre = scattered(rng, (components, p), APART)
-        self.row_part = Layers([p, *evidence], rng)
-        self.set_part = Layers([evidence[-1], *evidence, 1], rng)
+        self.row_part, self.set_part = None, None
+        if evidence is not None:
+            self.row_part = Layers([p, *evidence], rng)
+            self.set_part = Layers([evidence[-1], *evidence, 1], rng)
 
     def features(self, x: Float[Array, "b ..."]) -> Float[Array, "b f"]:
-        return self.of_rows(x.reshape(x.shape[0], 1, -1))
-
-    def of_rows(self, rows: Float[Array, "b n p"]) -> Float[Array, "b f"]:
-        """The rows side by side, and c."""
-        b, n, p = rows.shape
-        c = self.set_part(jax.nn.silu(self.row_part(rows)).sum(axis=1))
-        return jnp.concatenate([rows.reshape(b, n * p), c], axis=1)
+        return x.reshape(x.shape[0], -1)
 
     def head(self, features: Float[Array, "b f"], theta: Float[Array, "b d"]) -> Float[Array, " b"]:
-        return self.log_density(features, theta) - features[:, -1]
+        return self.log_density(features, theta)
 
     def log_density(
         self, features: Float[Array, "b f"], theta: Float[Array, "b d"]
     ) -> Float[Array, " b"]:
         """sum_i log q(x_i | theta), up to a constant."""
-        rows = features[:, :-1].reshape(len(features), -1, self.centre.shape[1])
+        rows = features.reshape(len(features), -1, self.centre.shape[1])
         return self.log_rows(rows, theta).sum(axis=1)
 
     def log_rows(
@@ -111,16 +106,17 @@ class MixtureNetwork(eqx.Module):
 
     def settings(self) -> dict[str, int | list[int]]:
         """With x_shape and d, all that is needed to build the same network."""
-        evidence = [layer.bias.shape[-1] for layer in self.row_part.layers]
-        return {
-            "components": self.centre.shape[0],
+        found: dict[str, int | list[int]] = {
+            "components": self.centre.shape[-2],
             "widths": self.of_theta.hidden(),
-            "evidence": evidence,
         }
+        if self.row_part is not None:
+            found["evidence"] = [layer.bias.shape[-1] for layer in self.row_part.layers]
+        return found
 
 
 class MixtureSetNetwork(eqx.Module):
-    """h(x, theta) = sum_i log q(x_i | theta) - c(x) for x (n, ...), any n."""
+    """log q(x | theta) = sum_i log q(x_i | theta) for x (n, ...), any n."""
 
     row: MixtureNetwork
     x_scale = "states"  # a row's entries are alike in all rows
@@ -132,7 +128,7 @@ class MixtureSetNetwork(eqx.Module):
         rng: Source,
         components: int,
         widths: Sequence[int],
-        evidence: Sequence[int],
+        evidence: Sequence[int] | None = None,
     ) -> None:
         if len(x_shape) < 2:
             raise ShapeError(
@@ -141,7 +137,7 @@ class MixtureSetNetwork(eqx.Module):
         self.row = MixtureNetwork(x_shape[1:], d, rng, components, widths, evidence)
 
     def features(self, x: Float[Array, "b n ..."]) -> Float[Array, "b f"]:
-        return self.row.of_rows(x.reshape(x.shape[0], x.shape[1], -1))
+        return x.reshape(x.shape[0], -1)
 
     def head(self, features: Float[Array, "b f"], theta: Float[Array, "b d"]) -> Float[Array, " b"]:
         return self.row.head(features, theta)

@@ -20,10 +20,10 @@ logs of waits w_i = t_i - t_{i-1}, t_0 = 0, and nothing happens between the last
 
     log q = sum_i log q(log w_i | ...) + [n < N] log P(w_{n+1} > 1 - t_n | ...)
 
-    h(x, theta) = log q(x | theta) - c(x),   c(x) = log sum_m p_m q(x | theta_m) + g(the log q's)
+q is a density that its likelihood teaches (`training/step.py`); the evidence is computed from it.
 
-c stands for log p(x), as in `local_field`: q is a constant in it, a density that its likelihood
-teaches (`training/step.py`), and nothing of theta is in c.
+Files of earlier versions also hold the weights of a learned evidence (`nodes`, `log_weights`,
+`evidence`); they are kept, and nothing uses them.
 """
 
 from __future__ import annotations
@@ -51,15 +51,14 @@ from keepscore.networks.layers import (
 )
 
 SIZES: dict[str, dict[str, Any]] = {
-    "3k": {"components": 3, "lags": 3, "memory": 8, "widths": (16, 24), "nodes": 4},
-    "10k": {"components": 4, "lags": 4, "memory": 16, "widths": (32, 64), "nodes": 4},
+    "3k": {"components": 3, "lags": 3, "memory": 8, "widths": (16, 24)},
+    "10k": {"components": 4, "lags": 4, "memory": 16, "widths": (32, 64)},
 }
 SMALL = 0.1  # of the last layer: steps begin as nearly independent, whatever theta
 APART = 0.5  # standard deviation of where the means of components begin
 LARGEST = 10.0  # of logs of standard deviations, either way
 SHORTEST, LONGEST = -1.0, 4.0  # logits of the a's at the start: memories of 1 to 50 steps
-EVIDENCE = 32  # width of g
-FAR = 20.0  # log-likelihood ratios between nodes are told apart up to about here
+EVIDENCE = 32  # width of the evidence's network in files of earlier versions
 MOST_STEPS = 1 << 17  # of all series at once: more are taken in turns
 TINY = 1e-7  # shortest wait, and the least that is left of the window: what float32 can tell
 
@@ -75,7 +74,7 @@ class Steps(NamedTuple):
 
 
 class SeriesNetwork(eqx.Module):
-    """h(x, theta) for x (T, ...) of continuous rows in time order."""
+    """log q(x | theta) for x (T, ...) of continuous rows in time order."""
 
     gate: Join
     gates: Linear
@@ -83,9 +82,9 @@ class SeriesNetwork(eqx.Module):
     second: Linear
     last: Linear
     centre: Float[Array, "k p"]
-    nodes: Float[Array, "m d"]
-    log_weights: Float[Array, " m"]
-    evidence: Layers
+    nodes: Float[Array, "m d"] | None
+    log_weights: Float[Array, " m"] | None
+    evidence: Layers | None
     lags: int = eqx.field(static=True)
 
     x_scale: ClassVar = "states"
@@ -100,7 +99,7 @@ class SeriesNetwork(eqx.Module):
         lags: int,
         memory: int,
         widths: Sequence[int],
-        nodes: int,
+        nodes: int | None = None,
     ) -> None:
         p = self._entries(x_shape)
         q = 2 * p + 1  # numbers that stand for a row: `_inputs`
@@ -113,8 +112,10 @@ class SeriesNetwork(eqx.Module):
         last = Linear(widths[1], k * (1 + p + p * p) + lags * p + 1, rng)
         self.last = beginning_small(last, SMALL)
         self.centre = scattered(rng, (k, p), APART)
-        self.nodes, self.log_weights = starting_nodes(nodes, d, rng)
-        self.evidence = Layers([nodes + 1, EVIDENCE, 1], rng)
+        self.nodes, self.log_weights, self.evidence = None, None, None
+        if nodes is not None:
+            self.nodes, self.log_weights = starting_nodes(nodes, d, rng)
+            self.evidence = Layers([nodes + 1, EVIDENCE, 1], rng)
 
     @staticmethod
     def _entries(x_shape: Sequence[int]) -> int:
@@ -126,31 +127,21 @@ class SeriesNetwork(eqx.Module):
         return math.prod(x_shape[1:])
 
     def features(self, x: Float[Array, "b T ..."]) -> Float[Array, "b f"]:
-        """The rows, o, and c, side by side."""
-        rows = self._rows(x)
-        return jnp.concatenate([rows, self._evidence(rows)[:, None]], axis=1)
+        """The rows and o, side by side."""
+        return self._rows(x)
 
     def head(self, features: Float[Array, "b f"], theta: Float[Array, "b d"]) -> Float[Array, " b"]:
-        return self.log_density(features, theta) - features[:, -1]
+        return self.log_density(features, theta)
 
     def log_density(
         self, features: Float[Array, "b f"], theta: Float[Array, "b d"]
     ) -> Float[Array, " b"]:
         """log q(x | theta), up to a function of x."""
-        return self._log_density(features[:, :-1], theta)
-
-    def log_evidence(self, features: Float[Array, "b f"]) -> Float[Array, " b"]:
-        """c(x)."""
-        return features[:, -1]
-
-    def _log_density(
-        self, rows: Float[Array, "b r"], theta: Float[Array, "b d"]
-    ) -> Float[Array, " b"]:
-        at_once = max(1, MOST_STEPS // self._length(rows))
-        if len(rows) <= at_once:
-            return jax.vmap(self._of_one)(rows, theta)
+        at_once = max(1, MOST_STEPS // self._length(features))
+        if len(features) <= at_once:
+            return jax.vmap(self._of_one)(features, theta)
         one = jax.checkpoint(lambda pair: self._of_one(*pair))
-        return jax.lax.map(one, (rows, theta), batch_size=at_once)
+        return jax.lax.map(one, (features, theta), batch_size=at_once)
 
     def _rows(self, x: Float[Array, "b T ..."]) -> Float[Array, "b r"]:
         """All of x that is needed: each row (0 where it is missing) with o."""
@@ -208,28 +199,15 @@ class SeriesNetwork(eqx.Module):
             logit[:, 0],
         )
 
-    def _evidence(self, rows: Float[Array, "b r"]) -> Float[Array, " b"]:
-        """c(x); q is a constant in it, so that the cross-entropy does not move q."""
-        fixed, still = jax.lax.stop_gradient((self, rows))
-
-        def at(node: Float[Array, " d"]) -> Float[Array, " b"]:
-            return fixed._log_density(still, jnp.broadcast_to(node, (len(still), len(node))))
-
-        at_nodes = jax.lax.map(at, fixed.nodes).T
-        quadrature = jax.nn.logsumexp(at_nodes + self.log_weights, axis=1)
-        apart = jnp.tanh((at_nodes - at_nodes.max(axis=1, keepdims=True)) / FAR)
-        count = still.reshape(len(still), self._length(still), -1)[..., -1].mean(axis=1)
-        return quadrature + self.evidence(jnp.column_stack([apart, count]))[:, 0]
-
     def settings(self) -> dict[str, Any]:
         """With x_shape and d, all that is needed to build the same network."""
-        return {
-            "components": self.centre.shape[0],
+        found: dict[str, Any] = {
+            "components": self.centre.shape[-2],
             "lags": self.lags,
-            "memory": self.gates.bias.shape[0] // 2,
-            "widths": [self.gate.bias.shape[0], self.join.bias.shape[0]],
-            "nodes": self.nodes.shape[0],
+            "memory": self.gates.bias.shape[-1] // 2,
+            "widths": [self.gate.bias.shape[-1], self.join.bias.shape[-1]],
         }
+        return found if self.nodes is None else {**found, "nodes": self.nodes.shape[-2]}
 
 
 class MaskedSeriesNetwork(SeriesNetwork):
@@ -243,7 +221,7 @@ class MaskedSeriesNetwork(SeriesNetwork):
 
 
 class EventsNetwork(SeriesNetwork):
-    """h(x, theta) for times of events x (N,), in order, NaN after the last one."""
+    """log q(x | theta) for times of events x (N,), in order, NaN after the last one."""
 
     x_scale: ClassVar = "largest"  # so that the window ends at 1
     takes_missing: ClassVar = True

@@ -14,8 +14,6 @@ where sites are taken so that each is far from those before it, whatever the ord
 next one is the farthest from the middle and from all before it. The conditional law comes from
 eliminating the k neighbours one by one from their joint covariance, in plain arithmetic. So q is a
 density in y for every set of sites, and the same weights serve any number of them.
-
-    h(x, theta) = log q(y | s, theta) - c(x),      c as in `local_field`
 """
 
 from __future__ import annotations
@@ -31,12 +29,12 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from keepscore.errors import ShapeError
-from keepscore.networks.exponential_family import Layers, starting_nodes
+from keepscore.networks.exponential_family import Layers
 from keepscore.networks.layers import Source, beginning_small
 
 SIZES: dict[str, dict[str, Any]] = {
-    "3k": {"neighbours": 6, "kernels": 6, "widths": (32, 32), "nodes": 4, "evidence": (32,)},
-    "5k": {"neighbours": 12, "kernels": 8, "widths": (48, 48), "nodes": 4, "evidence": (32,)},
+    "3k": {"neighbours": 6, "kernels": 6, "widths": (32, 32)},
+    "5k": {"neighbours": 12, "kernels": 8, "widths": (48, 48)},
 }
 SMALL = 0.1  # of the last layer: all theta begin with nearly the same covariance
 SHORTEST, LONGEST = 0.05, 4.0  # lengths at the start, in standard deviations of the sites
@@ -49,12 +47,9 @@ MOST_PLACES = 1 << 14  # of all data sets at once: more are taken in turns
 
 
 class SitesNetwork(eqx.Module):
-    """h(x, theta) for x of shape (S, 3), and for other numbers of sites."""
+    """log q(y | s, theta) for x of shape (S, 3), and for other numbers of sites."""
 
     covariance: Layers
-    nodes: Float[Array, "m d"]
-    log_weights: Float[Array, " m"]
-    evidence: Layers
     neighbours: int = eqx.field(static=True)
 
     x_scale: ClassVar = "states"
@@ -70,8 +65,6 @@ class SitesNetwork(eqx.Module):
         neighbours: int,
         kernels: int,
         widths: Sequence[int],
-        nodes: int,
-        evidence: Sequence[int],
     ) -> None:
         if len(x_shape) != 2 or x_shape[1] != 3 or x_shape[0] < 1:
             raise ShapeError(f"A sites network needs x of shape (S, 3); got {tuple(x_shape)}.")
@@ -79,36 +72,22 @@ class SitesNetwork(eqx.Module):
         layers = Layers([d, *widths, 3 * kernels + 1], rng)
         last = beginning_small(layers.layers[-1], SMALL)
         self.covariance = eqx.tree_at(lambda one: one.layers, layers, (*layers.layers[:-1], last))
-        self.nodes, self.log_weights = starting_nodes(nodes, d, rng)
-        self.evidence = Layers([neighbours + 2, *evidence, 1], rng)
 
     def features(self, x: Float[Array, "b S 3"]) -> Float[Array, "b f"]:
-        """Of each site its neighbours and itself, and c, side by side."""
-        places = jax.vmap(lambda one: neighbourhoods(one, self.neighbours))(x)
-        places = places.reshape(len(x), -1)
-        return jnp.concatenate([places, self._evidence(places)[:, None]], axis=1)
+        """Of each site its neighbours and itself, side by side."""
+        return jax.vmap(lambda one: neighbourhoods(one, self.neighbours))(x).reshape(len(x), -1)
 
     def head(self, features: Float[Array, "b f"], theta: Float[Array, "b d"]) -> Float[Array, " b"]:
-        return self.log_density(features, theta) - features[:, -1]
+        return self.log_density(features, theta)
 
     def log_density(
         self, features: Float[Array, "b f"], theta: Float[Array, "b d"]
     ) -> Float[Array, " b"]:
-        """log q(y | s, theta)."""
-        return self._log_density(features[:, :-1], theta)
-
-    def log_evidence(self, features: Float[Array, "b f"]) -> Float[Array, " b"]:
-        """c(x)."""
-        return features[:, -1]
-
-    def _log_density(
-        self, places: Float[Array, "b p"], theta: Float[Array, "b d"]
-    ) -> Float[Array, " b"]:
-        at_once = max(1, MOST_PLACES // max(1, places.shape[1] // self._width))
-        if len(places) <= at_once:
-            return jax.vmap(self._of_one)(places, theta)
+        at_once = max(1, MOST_PLACES // max(1, features.shape[1] // self._width))
+        if len(features) <= at_once:
+            return jax.vmap(self._of_one)(features, theta)
         one = jax.checkpoint(lambda pair: self._of_one(*pair))
-        return jax.lax.map(one, (places, theta), batch_size=at_once)
+        return jax.lax.map(one, (features, theta), batch_size=at_once)
 
     def _of_one(self, places: Float[Array, " p"], theta: Float[Array, " d"]) -> Float[Array, ""]:
         rows = places.reshape(-1, self.neighbours + 1, PER_SITE)
@@ -144,24 +123,6 @@ class SitesNetwork(eqx.Module):
         rate = jnp.exp(-2.0 * (start + out[m : 3 * m].reshape(2, m)))
         return weight, rate, LEAST + NUGGET * jnp.exp(out[-1])
 
-    def _evidence(self, places: Float[Array, "b p"]) -> Float[Array, " b"]:
-        """c(x); q is a constant in it, so that the cross-entropy does not move q."""
-        fixed, still = jax.lax.stop_gradient((self, places))
-
-        def at(node: Float[Array, " d"]) -> Float[Array, " b"]:
-            return fixed._log_density(still, jnp.broadcast_to(node, (len(still), len(node))))
-
-        at_nodes = jax.lax.map(at, fixed.nodes)
-        quadrature = jax.nn.logsumexp(at_nodes + self.log_weights[:, None], axis=0)
-        return quadrature + self.evidence(self._moments(still))[:, 0]
-
-    def _moments(self, places: Float[Array, "b p"]) -> Float[Array, "b moments"]:
-        """Means over sites of y_i^2 and of y_i times each neighbour, and the log of how many."""
-        rows = places.reshape(len(places), -1, self.neighbours + 1, PER_SITE)
-        count = jnp.maximum(rows[:, :, -1, 3].sum(axis=1), 1.0)[:, None]
-        products = (rows[:, :, -1:, 2] * rows[..., 2]).sum(axis=1) / count
-        return jnp.concatenate([products, jnp.log(count)], axis=1)
-
     @property
     def _width(self) -> int:
         """Numbers kept per site."""
@@ -174,8 +135,6 @@ class SitesNetwork(eqx.Module):
             "neighbours": self.neighbours,
             "kernels": (self.covariance.layers[-1].bias.shape[-1] - 1) // 3,
             "widths": widths,
-            "nodes": self.nodes.shape[0],
-            "evidence": self.evidence.hidden(),
         }
 
 

@@ -14,8 +14,8 @@ are compared on the same pairs: with delta_i the difference of their losses at x
 
     keep BCE's if   mean(delta) > max(.01, 3 sd(delta) / sqrt(n)),   else ASA's.
 
-(Of a network that is a density the losses are those of `validation`, in which c(x) cancels, and the
-second suspicion does not arise.) Scores are worth something beyond the BCE, so ASA is kept unless
+(Of a network that is a density the losses are those of `validation`, and the second suspicion does
+not arise.) Scores are worth something beyond the BCE, so ASA is kept unless
 it clearly loses. A run that learns its scores well pays nothing for this.
 """
 
@@ -38,6 +38,7 @@ from keepscore.surrogate import Surrogate
 from keepscore.training.batches import Rows, generator
 
 MOST_PAIRS = 4096
+MOST_EVIDENCES = 512  # of x whose evidence must be computed: some 10 ms each
 BCE_LOST, BCE_CLEAR = 0.02, 0.01
 EARLY = 0.25
 HIDDEN = 0.1  # R^2 below which a joint score is mostly noise
@@ -48,7 +49,7 @@ def held_out_losses(surrogate: Surrogate, held: Rows, seed: int) -> Floats:
     index = some_of(held)
     partner = generator(seed, "validation").permutation(len(held))
     x, theta = held.fetch(index)[0], held.theta
-    own, other = (surrogate.log_ratio(theta[i], x) for i in (index, partner[index]))
+    own, other = (surrogate.relative(theta[i], x) for i in (index, partner[index]))
     if networks.has_density(surrogate.network):
         return np.logaddexp(0.0, other - own)
     return pair_losses(own, other)
@@ -65,8 +66,11 @@ def measured(surrogate: Surrogate, held: Rows, loss: str, whole: bool, seed: int
         robust = kind == "exact" and score_tail(given) > HEAVY_TAIL
         r2 = robust_score_r2(ours, given) if robust else score_r2(ours, given)
     partner = generator(seed, "validation").permutation(len(held))
+    if networks.has_density(surrogate.network):
+        index = some_of(held, MOST_EVIDENCES)
     x, theta = held.fetch(index)[0], held.theta
-    own, other = (surrogate.log_ratio(theta[i], x) for i in (index, partner[index]))
+    evidence = surrogate.log_evidence(x)
+    own, other = (surrogate.relative(theta[i], x) - evidence for i in (index, partner[index]))
     bce = float(pair_losses(own, other).mean())
     return Quality(bce, len(index), r2, kind, loss, whole, robust=robust)
 
@@ -84,9 +88,9 @@ def robust_score_r2(network: Floats, data: Floats) -> tuple[float, ...]:
     return tuple(float(value) for value in found)
 
 
-def some_of(held: Rows) -> np.ndarray:
+def some_of(held: Rows, most: int = MOST_PAIRS) -> np.ndarray:
     """Held-out rows to measure on: all, or some of them evenly spread."""
-    return np.unique(np.linspace(0, len(held) - 1, min(MOST_PAIRS, len(held))).astype(np.int64))
+    return np.unique(np.linspace(0, len(held) - 1, min(most, len(held))).astype(np.int64))
 
 
 def is_suspect(

@@ -4,13 +4,13 @@
     weights <- Adam step on grad(L_BCE + sum_k alpha_k L_k)
     every T_alpha batches: alpha' = ||grad L_BCE|| / ||grad L_Score||, alpha = f_H(alpha' so far)
 
-A network that is a density q in x, h = log q(x | theta) - c(x), learns q from its likelihood,
+A network that is a density q in x learns from its likelihood,
 
     L_NLL = -mean_i log q(x_i | theta_i),
 
-in the place of the cross-entropy, whose gradient then goes to c alone. (q by likelihood is the
-better estimate wherever the network can be q; the ratio of pairs tells less.) The loss that is
-recorded is L_BCE all the same.
+in the place of the cross-entropy. (q by likelihood is the better estimate wherever the network can
+be q; the ratio of pairs tells less, and p(x) is not there to be learned: `Surrogate.log_evidence`.)
+The loss that is recorded is that of pairs all the same, in the form of `validation`.
 
 x_i is embedded once for both classes and the score. The paper writes the update of alpha after that
 of the weights; both gradients are taken here at the weights the batch was computed with, since
@@ -39,7 +39,7 @@ from keepscore.losses import (
     remember,
     score_loss,
 )
-from keepscore.networks.base import Rest, Weights, has_density, has_evidence
+from keepscore.networks.base import Rest, Weights, has_density
 
 Array = jax.Array
 
@@ -78,29 +78,24 @@ def objective(
         dense = has_density(network)
 
         def head(theta: Array) -> Array:
-            if has_evidence(network):
-                q = jax.lax.stop_gradient(network.log_density(features, theta))
-                return q - network.log_evidence(features)
-            h = network.head(features, theta)
-            return h - _gradient_only(network.log_density(features, theta)) if dense else h
+            return network.head(features, theta)
 
-        def likelihood() -> Array | float:
+        def pairs(h_own: Array) -> Array:
             if not dense:
-                return 0.0
-            return _gradient_only(-network.log_density(features, batch.theta).mean())
+                return cross_entropy(h_own, jax.vmap(head)(batch.other))
+            own = network.log_density(features, batch.theta)
+            other = jax.lax.stop_gradient(network).log_density(features, batch.other[0])
+            recorded = jax.lax.stop_gradient(jax.nn.softplus(other - own).mean())
+            return recorded + _gradient_only(-own.mean())
 
         if not isinstance(loss, ASA):
-            h = jax.vmap(head)(jnp.concatenate([batch.theta[None], batch.other]))
-            return cross_entropy(h[0], h[1:]) + likelihood(), jnp.zeros(batch.theta.shape[1])
+            return pairs(head(batch.theta)), jnp.zeros(batch.theta.shape[1])
         assert batch.score is not None
         h_own, score = network_score(
             network.head, features, batch.theta, loss.network_score, epsilon
         )
-        if dense:
-            h_own = head(batch.theta)
-        h_other = jax.vmap(head)(batch.other)
         parts = score_loss(score, batch.score, loss.residual, scale)
-        return cross_entropy(h_own, h_other) + likelihood(), parts
+        return pairs(h_own), parts
 
     return losses
 

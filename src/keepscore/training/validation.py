@@ -11,11 +11,12 @@ Each term is 1 at the start and both are least at the truth. The weights are con
 alpha, which weighs the losses in training, changes from epoch to epoch, and epochs could not be
 compared by it. Without scores the criterion is L_BCE itself.
 
-For a network that is a density, h = log q - c(x), the place of L_BCE is taken by
+A network that is a density q knows h up to a function of x only, and the place of L_BCE, here and
+in the history, is taken by
 
-    mean_i softplus(h(x_i, theta_pi(i)) - h(x_i, theta_i)),
+    mean_i softplus(log q(x_i | theta_pi(i)) - log q(x_i | theta_i)),
 
-in which c cancels: the epoch is judged by q, on which all that is asked of the network stands.
+in which such a function cancels. It is log 2, too, for a network that knows nothing.
 """
 
 from __future__ import annotations
@@ -69,24 +70,22 @@ def validator(
     """weights -> the losses on these rows; `term` for the score losses, which need scores."""
     partner = generator(seed, "validation").permutation(len(rows))
     d = rows.theta.shape[1]
-    scale = _placed_scale(term)
+    scale, dense = _placed_scale(term), has_density(rest)
 
-    def block_sum(weights: Weights, *block: Array) -> tuple[Array, Array, Array]:
+    def block_sum(weights: Weights, *block: Array) -> tuple[Array, Array]:
         network = eqx.combine(weights, rest)
 
-        def part(
-            total: float, pairs: tuple[Array, ...]
-        ) -> tuple[float, tuple[Array, Array, Array]]:
+        def part(total: float, pairs: tuple[Array, ...]) -> tuple[float, tuple[Array, Array]]:
             x, theta, other, use = pairs[:4]
             features = network.features(x.astype(jnp.float32))
             own, swapped = jax.vmap(lambda t: network.head(features, t))(jnp.stack([theta, other]))
-            bce = jnp.sum(jnp.where(use, pair_losses(own, swapped), 0.0))
-            contrast = jnp.sum(jnp.where(use, jax.nn.softplus(swapped - own), 0.0))
+            each = jax.nn.softplus(swapped - own) if dense else pair_losses(own, swapped)
+            bce = jnp.sum(jnp.where(use, each, 0.0))
             if term is None:
-                return total, (bce, contrast, jnp.zeros(d))
+                return total, (bce, jnp.zeros(d))
             _, score = network_score(network.head, features, theta, "autodiff")
             losses = residual_losses(score - pairs[4], term.residual, scale)
-            return total, (bce, contrast, jnp.sum(jnp.where(use[:, None], losses, 0.0), axis=0))
+            return total, (bce, jnp.sum(jnp.where(use[:, None], losses, 0.0), axis=0))
 
         return jax.lax.scan(part, 0.0, block)[1]
 
@@ -111,18 +110,16 @@ def validator(
     nothing = None if term is None else _score_of_nothing(rows, term)
 
     def validate(weights: Weights) -> Validation:
-        total, contrast, of_score = np.zeros(members), np.zeros(members), np.zeros((members, d))
+        total, of_score = np.zeros(members), np.zeros((members, d))
         for block in blocks() if kept is None else kept:
-            bce, pairs, score = (np.asarray(part, np.float64) for part in summed(weights, *block))
+            bce, score = (np.asarray(part, np.float64) for part in summed(weights, *block))
             total += bce.reshape(members, -1).sum(axis=1)
-            contrast += pairs.reshape(members, -1).sum(axis=1)
             of_score += score.reshape(members, -1, d).sum(axis=1)
         bce = total / len(rows)
-        judged = contrast / len(rows) if has_density(rest) else bce
         if nothing is None:
-            return Validation(bce, None, judged)
+            return Validation(bce, None, bce)
         losses = of_score / len(rows)
-        return Validation(bce, losses, both_losses(judged, losses, nothing))
+        return Validation(bce, losses, both_losses(bce, losses, nothing))
 
     return validate
 
