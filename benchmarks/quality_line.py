@@ -5,8 +5,8 @@
 24 surrogates from bad to excellent: four models, six trainings each, from 300 simulations in three
 epochs to 10,000 in sixty. Of each is kept
 
-    the line      validation BCE and score R^2 of every parameter, on held-out pairs; whether it
-                  warned (an R^2 below .5)
+    the line      validation BCE and score R^2 of every parameter, on held-out pairs; an R^2 below
+                  .5 is warned of after a run of full length (these are cut short on purpose)
     the truth     mean squared error of the likelihood-ratio statistic against the exact one, 60
                   groups of ten observations, theta spread over the test region
 
@@ -31,6 +31,7 @@ from benchmarks import front_models, machine
 from keepscore.figures.style import BLUE, GREEN, MARKERS, RED, styled
 from keepscore.files import make_folder, read_json, write_json
 from keepscore.fitting.yardstick import Extent, Yardstick, measured, yardstick
+from keepscore.quality import POOR
 
 GROUPS, SIZE, SEED = 60, 10, 0
 RESULTS = machine.ROOT / "benchmarks" / "results"
@@ -131,7 +132,7 @@ def table(results: dict[str, Any]) -> str:
     told = summary(results)
     lines = ["| least score R² | surrogates | squared LRT error: least | median | largest |"]
     lines += ["|---|---:|---:|---:|---:|"]
-    words = ("below 0.5 (warned)", "0.5 to 0.9", "0.9 to 0.99", "0.99 or more")
+    words = ("below 0.5", "0.5 to 0.9", "0.9 to 0.99", "0.99 or more")
     for word, (count, *numbers) in zip(words, told["bands"].values(), strict=True):
         each = " | ".join(f"{value:.3g}" for value in numbers) or " | | "
         lines.append(f"| {word} | {count} | {each} |")
@@ -141,7 +142,7 @@ def table(results: dict[str, Any]) -> str:
 
 
 def figure(results: dict[str, Any]) -> Figure:
-    """One point per surrogate; red where the line warned."""
+    """One point per surrogate; red where the least R^2 is below what `train` warns of."""
     with styled():
         chart = Figure(figsize=(5.2, 3.6), layout="constrained")
         ax = chart.subplots()
@@ -149,10 +150,10 @@ def figure(results: dict[str, Any]) -> Figure:
             rows = [one for cell, one in results.items() if cell.startswith(name.lower())]
             x = [1 - min(one["r2"]) for one in rows]
             y = [one["lrt_error"][0] for one in rows]
-            colours = [RED if one["warned"] else BLUE for one in rows]
+            colours = [RED if min(one["r2"]) < POOR else BLUE for one in rows]
             ax.scatter(x, y, c=colours, marker=marker, s=28, linewidths=0)
             ax.scatter([], [], c="0.4", marker=marker, s=28, linewidths=0, label=name)
-        ax.scatter([], [], c=RED, marker="o", s=28, linewidths=0, label="the line warned")
+        ax.scatter([], [], c=RED, marker="o", s=28, linewidths=0, label="R² below 0.5")
         ax.axhline(TARGET, color=GREEN, lw=1, ls=":")
         ax.text(ax.get_xlim()[1], TARGET, "target of fit ", color=GREEN, ha="right", va="bottom")
         ax.set(xscale="log", yscale="log", xlabel="1 - least score R² (what the line says)")
