@@ -279,10 +279,13 @@ def test_shapes_of_a_network_take_no_memory_and_are_those_of_the_real_one():
     for family, one in networks.FAMILIES.items():
         widths = {k: list(v) if isinstance(v, tuple) else v for k, v in
                   next(iter(one.sizes.values())).items()}  # fmt: skip
-        own = {"sequence": (13, 8), "markov": (13, 8), "graph": (13, 8), "events": (20,)}
+        own = {
+            "sequence": (13, 8), "markov": (13, 8), "graph": (13, 8), "events": (20,),
+            "graphs": (21, 8), "timed-graph": (13, 9), "timed": (13, 9), "sites": (25, 3),
+        }  # fmt: skip
         shape = own.get(family, (25, 25))
         rng = np.random.default_rng(0)
-        extra = {"weights": weights} if family == "graph" else {}
+        extra = {"weights": weights} if family in ("graph", "timed-graph") else {}
         real = one.build(shape, 2, rng, **widths, **extra)
         hollow = networks.rebuild(networks.describe(real, shape, 2))
         assert jax.tree.map(lambda a: (a.shape, a.dtype), eqx.filter(real, eqx.is_array)) == (

@@ -291,7 +291,9 @@ def _floats(x: NDArray[Any]) -> Floats:
 # --- what contexts share ---
 
 
-def drawn(function: DesignFunction, n: int, shape: tuple[int, ...], rng: Any, what: str) -> Floats:
+def drawn(
+    function: DesignFunction, n: int, shape: tuple[int, ...], rng: np.random.Generator, what: str
+) -> Floats:
     """Designs (n, *shape) from a function of the user's."""
     found = np.array(as_real(function(n, rng), f"What the function for {what} returns"), float)
     if found.shape != (n, *shape):

@@ -163,7 +163,7 @@ def with_sites(
     return ContextModel(Sites(model, places, (low, high)))
 
 
-def _rebuilt(base: Mapping[str, Any], places: Any, sites: Sequence[int]) -> Model:
+def _rebuilt(base: Mapping[str, Any], places: str, sites: Sequence[int]) -> Model:
     refuse_function(places, WORD)
     return with_sites(build(base), places, sites=list(sites))  # type: ignore[arg-type]
 

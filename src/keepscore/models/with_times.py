@@ -233,7 +233,7 @@ def _increasing(times: Floats) -> Floats:
     return times
 
 
-def _rebuilt(base: Mapping[str, Any], times: Any, visits: Sequence[int]) -> Model:
+def _rebuilt(base: Mapping[str, Any], times: str, visits: Sequence[int]) -> Model:
     refuse_function(times, WORD)
     return with_times(build(base), times, visits=list(visits))  # type: ignore[arg-type]
 
