@@ -144,6 +144,7 @@ def test_without_a_likelihood_sets_rest_on_calibration():
     json.dumps(made.to_dict(), allow_nan=False)
 
 
+@pytest.mark.slow
 def test_a_target_that_is_not_met_leads_to_more_simulations(monkeypatch, tmp_path):
     """Twice a round of four times the simulations; then, by decree, the time is over."""
     monkeypatch.setattr(attempts, "HELPED", 0.0)

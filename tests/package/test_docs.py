@@ -101,6 +101,7 @@ def test_the_page_on_refining_runs_and_says_what_it_says(tmp_path, monkeypatch):
     assert (tmp_path / "refine.png").stat().st_size > 10_000
 
 
+@pytest.mark.slow
 def test_the_page_on_imperfect_tests_runs(recwarn):
     page = (ROOT / "docs/gallery/epidemic.md").read_text()
     training = "config=ks.TrainConfig(batch_size=32, min_epochs=1, max_epochs=1)"
@@ -182,6 +183,7 @@ def test_files_the_pages_link_to_are_there():
     assert [(str(p), link) for p, link in local if not (p.parent / link).exists()] == []
 
 
+@pytest.mark.slow
 def test_the_page_on_volatility_runs(recwarn):
     pytest.importorskip("numpyro")
     page = (ROOT / "docs/gallery/volatility.md").read_text()

@@ -38,6 +38,7 @@ def test_one_data_set(tmp_path, monkeypatch):
     np.testing.assert_allclose(ours, exact, atol=0.5)
 
 
+@pytest.mark.slow
 @QUIET
 def test_joint_scores():
     pytest.importorskip("numpyro")
