@@ -179,6 +179,11 @@ class Surrogate:
         """The log-ratio at pairs, (n,), up to a function of x: cheap for all networks."""
         return self._members_relative(theta, x).mean(axis=0)
 
+    @property
+    def computes_evidence(self) -> bool:
+        """Whether the network is a density: `log_evidence` is then computed, x by x."""
+        return networks.has_density(self.network)
+
     def log_evidence(self, x: ArrayLike) -> Floats:
         """The function of x, (n,), that `relative` has too much; zero if the network is no density.
 

@@ -233,3 +233,33 @@ def test_evidence_of_many_parameters_by_sampling(d):
         expected + np.log(high - low).sum() - np.log(np.subtract(*model.space.box()[::-1])).sum()
     )
     assert (np.abs(value - other) > 5 * error).all()
+
+
+def test_the_evidence_of_a_density_is_computed_once_and_for_few_pairs(toy, monkeypatch):
+    """The losses are those of `log_ratio` on the first pairs; of 700, 500 evidences are computed,
+    each once. (A scorecard of 2,000 pairs took minutes: every pair had its own, four times.)"""
+    import jax
+
+    from keepscore.evaluation.ltest import EVIDENCES, _losses
+    from keepscore.losses import pair_losses
+    from keepscore.networks.catalogue import resolve, standardise
+    from keepscore.surrogate import Surrogate
+
+    many = ltest_set(toy, n=700, exact=30, evidence=20, seed=3)
+    x = many.data.rows(np.arange(700))[1]
+    made = resolve("mixture-10k", toy.x_shape, toy.space.d, None, jax.random.key(1))
+    scaled = standardise(made, x, *toy.space.box("train"))
+    surrogate = Surrogate(scaled, toy.space, toy.x_shape)
+    asked, plain = [], Surrogate.log_evidence
+
+    def counted(self, x):
+        asked.append(len(x))
+        return plain(self, x)
+
+    monkeypatch.setattr(Surrogate, "log_evidence", counted)
+    ltest(surrogate, toy, test_set=many)
+    assert sum(asked) == EVIDENCES == 500
+    loss = _losses(surrogate, many, 0)
+    theta, first = np.asarray(many.data.theta), np.arange(40)
+    own, other = (surrogate.log_ratio(theta[i], x[first]) for i in (first, many.partner[first]))
+    np.testing.assert_allclose(loss[:40], pair_losses(own, other), atol=1e-4)
