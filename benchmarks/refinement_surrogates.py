@@ -16,7 +16,7 @@ CASES: dict[str, Callable[[], Any]] = {
     "gaussian": lambda: GaussianField(25),
     "student-t": lambda: StudentTField(25),
 }
-SIMULATIONS = {"gaussian-49": 3_000, "gaussian-75": 200}  # 30,000 elsewhere
+SIMULATIONS = {"gaussian-49": 3_000, "gaussian-75": 1_000}  # 30,000 elsewhere
 SIZE = 10  # observations per group
 SEED = 77
 
