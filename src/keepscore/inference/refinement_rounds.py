@@ -129,9 +129,7 @@ class Rounds:
         while len(rows):
             sd = self.fit(rows, cloud)
             inside = self.inside(rows, cloud)
-            error = _rms(sd[:, :CLOUD], inside[:, :CLOUD]) * self.misfit(rows)
-            least = np.maximum(LEAST_GAIN * self.off[rows], LEAST_CLAIM * goal.tolerance)
-            self.error[rows] = np.maximum(error, least)
+            self.claim(rows, sd, inside)
             settled = self.move(rows)
             known = settled & (self.tests[rows] >= CONFIRMED) & (self.tested[rows] >= TWICE)
             self.reached[rows] = (self.error[rows] <= goal.tolerance) & known
@@ -180,11 +178,17 @@ class Rounds:
             self.off[rows] = off[wrong]
             cloud = self.cloud(rows)
             sd = self.fit(rows, cloud)
-            error = _rms(sd[:, :CLOUD], self.inside(rows, cloud)[:, :CLOUD]) * self.misfit(rows)
-            self.error[rows] = np.maximum(error, LEAST_GAIN * self.off[rows])
+            self.claim(rows, sd, self.inside(rows, cloud))
             self.move(rows)
             assert self.so_far is not None
             self.so_far.put(rows, self.correction())
+
+    def claim(self, rows: Integers, sd: Floats, inside: np.ndarray) -> None:
+        """The errors of these groups (r,): predicted over the candidates inside (r, c), times what
+        tests have shown, and no less than can be known."""
+        error = _rms(sd[:, :CLOUD], inside[:, :CLOUD]) * self.misfit(rows)
+        least = np.maximum(LEAST_GAIN * self.off[rows], LEAST_CLAIM * self.goal.tolerance)
+        self.error[rows] = np.maximum(error, least)
 
     def keep_best(self, rows: Integers) -> None:
         """Note the interpolants of those groups (r,) whose error has never been smaller."""
