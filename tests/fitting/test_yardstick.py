@@ -95,6 +95,23 @@ def test_a_likelihood_that_costs_too_much_is_not_asked():
     assert extent_within(normal(), 5, 100.0).exact
 
 
+@pytest.mark.parametrize("each", [False, True])
+def test_what_a_group_costs_is_timed_on_many_where_that_is_cheap(monkeypatch, each):
+    """Searches over many groups go together: .02 s for 2 groups is not .01 s for each of 400."""
+    asked = []
+
+    def slow(source, xs, theta):
+        asked.append(len(xs))
+        now[0] += 0.02 * (len(xs) if each else 1)
+
+    now = [0.0]
+    monkeypatch.setattr(MODULE, "inferred", slow)
+    monkeypatch.setattr(MODULE.time, "perf_counter", lambda: now[0])
+    found = extent_within(normal(), 5, 2.0)
+    assert asked == ([2, 2] if each else [2, 2, 16, 16])  # .02 s each: 32 more would take .64 s
+    assert found.groups == (100 if each else 400)
+
+
 def test_results_are_kept(tmp_path, monkeypatch):
     path, extent = tmp_path / "yardstick.npz", Extent(30, True, 0.0)
     first = yardstick(normal(), 5, extent, path=path)

@@ -1,4 +1,4 @@
-"""Functions of users that loop are compiled, once, and never with yesterday's constants."""
+"""Functions of users are compiled, once, and never with yesterday's constants."""
 
 import pickle
 
@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import keepscore as ks
-from keepscore.models.compiled import Compiled, operations, wants_compiling
+from keepscore.models.compiled import LARGE, MOST, SIZES, Compiled, operations, wants_compiling
 
 SPACE = ks.Space([ks.Parameter("a", -0.9, 0.9, "identity")])
 SCALE = 1.0
@@ -50,34 +50,44 @@ def pairs(n, seed=0):
     return theta, simulate(theta, rng)
 
 
-@pytest.mark.parametrize("n", [1, 2, 5, 8, 13])
-def test_values_and_scores_are_those_of_the_plain_function(n):
+def by_numpy(theta, x):
+    """The same, without JAX."""
+    before = np.concatenate([np.zeros_like(x[:, :1]), x[:, :-1]], axis=1)
+    rest = x - theta * before
+    return -0.5 * (rest**2).sum(axis=1), (rest * before).sum(axis=1, keepdims=True)
+
+
+@pytest.mark.parametrize("n", [1, 2, 5, 8, 13, MOST + 3])
+@pytest.mark.parametrize("written", [looping, plain])
+def test_values_and_scores_are_those_of_numpy(written, n):
     theta, x = pairs(n)
-    ours, oracle = model_of(looping), model_of(plain)
-    np.testing.assert_allclose(ours.log_prob(theta, x), oracle.log_prob(theta, x), rtol=1e-12)
-    np.testing.assert_allclose(ours.score(theta, x), oracle.score(theta, x), rtol=1e-10)
+    ours, (values, slopes) = model_of(written), by_numpy(theta, x)
+    np.testing.assert_allclose(ours.log_prob(theta, x), values, rtol=1e-12)
+    np.testing.assert_allclose(ours.score(theta, x), slopes, rtol=1e-10, atol=1e-12)
 
 
 def test_numbers_of_rows_share_a_compilation():
-    """Powers of two: 5, 6, 7 and 8 rows are one; called as it is, each call would trace again."""
+    """From 5 to 16 rows are one; called as it is, each call would trace again."""
     model = model_of(looping)
     model.log_prob(*pairs(8))
     before = len(traced)
-    for n in (5, 6, 7, 8):
+    for n in (5, 6, 7, 8, 16):
         model.log_prob(*pairs(n, seed=n))
     assert len(traced) == before
 
 
-def test_a_constant_that_changes_is_seen(monkeypatch):
-    model, (theta, x) = model_of(looping), pairs(4)
+@pytest.mark.parametrize("written", [looping, plain])
+def test_a_constant_that_changes_is_seen(monkeypatch, written):
+    model, (theta, x) = model_of(written), pairs(4)
     here, slope = model.log_prob(theta, x), model.score(theta, x)
     monkeypatch.setitem(globals(), "SCALE", 2.0)
     np.testing.assert_allclose(model.log_prob(theta, x), here / 4)
     np.testing.assert_allclose(model.score(theta, x), slope / 4)
 
 
-def test_only_loops_are_compiled_and_never_with_factorisations():
+def test_what_is_compiled_and_what_is_left_alone():
     theta, x = pairs(1)
+    held = jnp.ones(LARGE // 4)
 
     def factor(theta, x):
         return looping(theta, x) + jnp.linalg.cholesky(jnp.eye(3) * (2 + theta[0, 0]))[0, 0]
@@ -87,8 +97,15 @@ def test_only_loops_are_compiled_and_never_with_factorisations():
             lambda c, _: (c + jnp.fft.fft(x)[:, 0].real, None), theta[:, 0], None, 2
         )[0]
 
-    assert wants_compiling(operations(looping, theta, x))
-    assert not wants_compiling(operations(plain, theta, x))
+    def large(theta, x):
+        return plain(theta, x) + held.sum()
+
+    def large_loop(theta, x):
+        return looping(theta, x) + held.sum()
+
+    for function in (looping, plain, large_loop):
+        assert wants_compiling(operations(function, theta, x))
+    assert not wants_compiling(operations(large, theta, x))
     assert not wants_compiling(operations(factor, theta, x))
     assert not wants_compiling(operations(inside, theta, x))
     assert operations(lambda t, x: float(t[0, 0]), theta, x) is None
@@ -112,7 +129,7 @@ def test_the_models_description_does_not_change():
     assert told["code"]["log_prob"] == told["code"]["score"]
 
 
-def test_functions_without_a_loop_are_asked_for_few_numbers_of_rows():
+def test_functions_of_jax_are_asked_for_few_numbers_of_rows():
     """JAX compiles every operation for every number of rows: a search of 60 numbers took minutes.
     A function of NumPy is asked for what there is."""
     asked = {"jax": set(), "numpy": set()}
@@ -128,12 +145,12 @@ def test_functions_without_a_loop_are_asked_for_few_numbers_of_rows():
     oracle = model_of(plain)
     for name, function in (("jax", of_jax), ("numpy", of_numpy)):
         one = Compiled(function, function)
-        for n in (1, 3, 7, 60, 61, 62, 255, 257, 300, 511):
+        for n in (1, 3, 7, 60, 61, 62, 255, 257, 300, 511, 2 * MOST + 5):
             theta, x = pairs(n)
             with jax.enable_x64(True):
                 found = one(theta, x)
             assert found.shape == (n,)
             if name == "jax":
                 np.testing.assert_allclose(found, oracle.log_prob(theta, x), rtol=1e-12)
-    assert asked["jax"] <= {1, 4, 8, 64, 256, 512}
+    assert asked["jax"] <= set(SIZES)
     assert {3, 61, 300} <= asked["numpy"]

@@ -118,13 +118,17 @@ def test_a_run_of_settings_before_these_is_taken_up(tmp_path):
         )
 
 
-def test_poor_scores_are_warned_of_after_a_run_of_full_length_only(quick):
-    """A step of 1e-9 learns nothing: R^2 is about 0."""
+def test_poor_scores_are_warned_of_after_every_run(quick):
+    """A step of 1e-9 learns nothing: R^2 is about 0. A short run is told to be longer first."""
     stuck = replace(quick, learning_rate=1e-9, guard=False)
     with pytest.warns(KeepscoreWarning, match=r"follows the score badly .* mean .*, sd "):
         made = ks.train(toy_data(), None, "1k", ASA(update_every=4), stuck)
     assert made.quality.whole
-    ks.train(toy_data(), None, "1k", ASA(update_every=4), replace(stuck, min_epochs=2))  # silent
+    short = replace(stuck, min_epochs=2)
+    with pytest.warns(KeepscoreWarning, match=r"follows the score badly .* Train longer") as said:
+        cut = ks.train(toy_data(), None, "1k", ASA(update_every=4), short)
+    assert not cut.quality.whole
+    assert len(said) == 1
 
 
 def test_the_line_is_printed_where_progress_is_shown(quick, capsys):

@@ -39,7 +39,8 @@ from keepscore.space import Space
 LEVEL = 0.95
 FEWEST, MOST = 24, 400  # groups
 WITHOUT_EXACT = 200  # groups where there is no exact likelihood to pay for
-TIMED = 2  # groups behind the cost of one
+TIMED = (2, 16)  # groups behind the cost of one: many together cost less than one by one
+TIMING_SHARE = 0.2  # of the seconds: if more of them would take longer, they are not tried
 STREAM = 0xF17  # keeps these draws apart from others of the same seed
 
 
@@ -148,7 +149,7 @@ class Extent:
 def extent_within(model: Model, size: int, seconds: float, seed: int = 0) -> Extent:
     """As many groups of `size` observations as the exact likelihood manages in `seconds`; without
     it where not even the fewest that tell anything fit into twice that."""
-    cost = _seconds_per_group(model, size, seed)
+    cost = _seconds_per_group(model, size, seconds, seed)
     if not FEWEST * cost <= 2 * seconds:
         return Extent(WITHOUT_EXACT, False, cost)
     return Extent(int(np.clip(seconds / max(cost, 1e-9), FEWEST, MOST)), True, cost)
@@ -222,13 +223,18 @@ def _groups(model: Model, count: int, size: int, seed: int) -> tuple[Floats, NDA
     return theta, np.asarray(xs).reshape(count, size, *model.x_shape)
 
 
-def _seconds_per_group(model: Model, size: int, seed: int) -> float:
+def _seconds_per_group(model: Model, size: int, seconds: float, seed: int) -> float:
     """Of exact inference; infinite where the model has no likelihood."""
-    theta, xs = _groups(model, 2 * TIMED, size, seed + 1)
-    try:
-        inferred(model, xs[:TIMED], theta[:TIMED])  # compiles where there is anything to
-    except MissingError:
-        return math.inf
-    begin = time.perf_counter()
-    inferred(model, xs[TIMED:], theta[TIMED:])
-    return (time.perf_counter() - begin) / TIMED
+    cost = 0.0
+    for count in TIMED:
+        if 2 * count * cost > TIMING_SHARE * seconds:
+            break
+        theta, xs = _groups(model, 2 * count, size, seed + 1)
+        try:
+            inferred(model, xs[:count], theta[:count])  # compiles where there is anything to
+        except MissingError:
+            return math.inf
+        begin = time.perf_counter()
+        inferred(model, xs[count:], theta[count:])
+        cost = (time.perf_counter() - begin) / count
+    return cost

@@ -27,6 +27,7 @@ import numpy as np
 
 UNKNOWN = "unknown"
 MOST_PARTS = 20_000  # beyond this, the values behind a function are too many to look at
+MOST_CODES = 4_096  # whose instructions are remembered: a fingerprint is taken at every call
 PLAIN = (type(None), bool, int, float, complex, str, bytes, type(Ellipsis))
 OURS = __name__.partition(".")[0]  # known by its version instead
 CHANGING_CALLS = {"append", "add", "update", "setdefault", "extend", "insert", "pop", "clear"}
@@ -176,17 +177,19 @@ def _codes(code: types.CodeType) -> Iterator[types.CodeType]:
             yield from _codes(value)
 
 
-def _globals_of(code: types.CodeType) -> set[str]:
+@functools.lru_cache(MOST_CODES)
+def _globals_of(code: types.CodeType) -> frozenset[str]:
     wanted = ("LOAD_GLOBAL", "LOAD_NAME")
-    return {
+    return frozenset(
         step.argval
         for inner in _codes(code)
         for step in dis.get_instructions(inner)
         if step.opname in wanted
-    }
+    )
 
 
-def _changed_by(code: types.CodeType) -> set[str]:
+@functools.lru_cache(MOST_CODES)
+def _changed_by(code: types.CodeType) -> frozenset[str]:
     """Names of outer variables and attributes that the code assigns or changes in place."""
     changed: set[str] = set()
     for inner in _codes(code):
@@ -200,7 +203,7 @@ def _changed_by(code: types.CodeType) -> set[str]:
                 changed.add(str(_container(steps[:k])))
             elif k and step.argval in CHANGING_CALLS:
                 changed.add(str(steps[k - 1].argval))
-    return changed
+    return frozenset(changed)
 
 
 def _container(before: list[dis.Instruction]) -> Any:

@@ -121,15 +121,17 @@ def clearly_worse(asa: Floats, bce: Floats) -> bool:
 
 
 def warn_of_poor_scores(quality: Quality, names: Sequence[str], stacklevel: int) -> None:
-    """Say which parameters the surrogate knows little of, after a run of full length."""
+    """Say which parameters the surrogate knows little of."""
     poor = quality.poor()
-    if not poor or not quality.whole or quality.score_r2 is None:
+    if not poor or quality.score_r2 is None:
         return
     each = ", ".join(f"{names[k]} {quality.score_r2[k]:.2f}" for k in poor)
+    longer = "" if quality.whole else "Train longer (this run was shorter than advised). "
     warnings.warn(
         f"This surrogate follows the score badly (R² on held-out pairs below {POOR}: {each}). "
-        "Estimates and tests of these parameters cannot be trusted. Simulate more, narrow the box, "
-        "declare the structure of x, or choose another network; ks.scorecard measures the rest.",
+        f"Estimates and tests of these parameters cannot be trusted. {longer}Simulate more, narrow "
+        "the box, declare the structure of x, or choose another network; ks.scorecard measures the "
+        "rest.",
         KeepscoreWarning,
         stacklevel=stacklevel + 1,
     )

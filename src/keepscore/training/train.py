@@ -107,8 +107,8 @@ def train(
 
     How good it is, on held-out pairs, is kept in the surrogate: `print(surrogate)` shows it, and it
     is said after training where progress is shown. A parameter whose exact score is followed badly
-    after a run of full length is warned of, and so is a score term that does harm: then the network
-    is kept that was trained without it (see `training/guard.py`).
+    is warned of, and so is a score term that does harm: then the network is kept that was trained
+    without it (see `training/guard.py`).
 
     SIGTERM writes a checkpoint and raises `Interrupted`, which exits with code 75.
 
