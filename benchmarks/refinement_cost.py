@@ -161,7 +161,7 @@ def table(cells: list[dict[str, Any]]) -> str:
         theirs, how = _mean_of(sets, "answers")
         post, how_post = _mean_of(sets[:1], "posterior")
         lines.append(
-            f"| {side} x {side} ({len(sets)} data sets) | {ours:.0f} ({worst:.2g}) "
+            f"| {side} x {side} ({len(sets)} data set{'s' * (len(sets) > 1)}) | {ours:.0f} ({worst:.2g}) "
             f"| {theirs:,.0f}{how} | {theirs / ours:.0f} | {post:,.0f}{how_post} "
             f"| {post / sets[0]['refined']:,.0f} |"
         )
