@@ -160,8 +160,9 @@ def table(cells: list[dict[str, Any]]) -> str:
         worst = max(one["error"] for one in sets)
         theirs, how = _mean_of(sets, "answers")
         post, how_post = _mean_of(sets[:1], "posterior")
+        plural = "s" if len(sets) > 1 else ""
         lines.append(
-            f"| {side} x {side} ({len(sets)} data set{'s' * (len(sets) > 1)}) | {ours:.0f} ({worst:.2g}) "
+            f"| {side} x {side} ({len(sets)} data set{plural}) | {ours:.0f} ({worst:.2g}) "
             f"| {theirs:,.0f}{how} | {theirs / ours:.0f} | {post:,.0f}{how_post} "
             f"| {post / sets[0]['refined']:,.0f} |"
         )
