@@ -231,9 +231,12 @@ def test_the_report_takes_the_scorecard_that_fits(monkeypatch):
     (size, minutes, surrogate) = asked.pop()
     assert (size, surrogate) == ("small", "the surrogate")
     assert minutes == pytest.approx(0.7 * 5, abs=0.05)
-    # Hardly any time: nothing is timed any more.
-    assert started(600.0, spent=590.0)._card("the surrogate", normal()) == "quick"
-    assert started(600.0, spent=700.0)._card("the surrogate", normal()) == "quick"
+    # Where a small one cannot fit nothing is timed: timing alone may take as long as what is left.
+    # 36 groups in a quick one, 160 in a small one; a set costs as much as ten tests.
+    for left, each, wanted in ((100, 0.1, "quick"), (30, 0.1, "least"), (-9, 0.0, "least")):
+        run = started(600.0, spent=600.0 - left)
+        run.record.extent = yardstick.Extent(100, True, each)
+        assert run._card("the surrogate", normal()) == wanted
     assert asked == []
 
 

@@ -86,12 +86,12 @@ def test_calibrate_takes_fewer_groups_and_says_so():
 
 
 def test_a_scorecard_takes_a_smaller_size_and_says_so(monkeypatch):
-    monkeypatch.setitem(SIZES, "quick", Size(20, 8, 2, 2, 1))
+    monkeypatch.setitem(SIZES, "least", Size(20, 8, 2, 2, 1))
     monkeypatch.setitem(SIZES, "small", Size(40, 16, 4, 2, 2))
     told = []
-    with pytest.warns(KeepscoreWarning, match="size 'quick' .* instead of 'small'"):
+    with pytest.warns(KeepscoreWarning, match="size 'least' .* instead of 'small'"):
         sets = exact_side(FastToy(), "small", say=told.append, minutes=1e-6)
-    assert sets.size == "quick"
+    assert sets.size == "least"
     assert exact_side(FastToy(), "small", minutes=1_000).size == "small"
     assert told[0] == "timing the exact likelihood"
 

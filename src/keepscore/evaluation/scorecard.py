@@ -62,6 +62,7 @@ class Size(NamedTuple):
 
 
 SIZES = {
+    "least": Size(200, 20, 10, 2, 2),
     "quick": Size(500, 100, 40, 3, 4),
     "small": Size(2_000, 500, 200, 4, 10),
     "medium": Size(20_000, 5_000, 1_000, 7, 20),
@@ -201,7 +202,7 @@ def exact_side(
 
     Args:
         model: The model whose surrogates will be measured.
-        size: "quick", "small", "medium" or "paper"; see `scorecard`.
+        size: "least", "quick", "small", "medium" or "paper"; see `scorecard`.
         seed: Root of all randomness.
         say: Told each stage in words.
         minutes: Time for it; where the size does not fit, a smaller one is taken, with a warning.
@@ -240,8 +241,8 @@ def scorecard(
     Args:
         surrogate: What `ks.train` or `ks.load` returned.
         model: The model it was trained on. One without a likelihood gets the cross-entropy alone.
-        size: "quick", "small" (a minute or so), "medium", or "paper" (10^6 pairs, 3,000 groups of
-            10).
+        size: "least" and "quick" (a first look), "small" (a minute or so), "medium", or "paper"
+            (10^6 pairs, 3,000 groups of 10).
         seed: Root of all randomness.
         exact: The exact side made beforehand by `exact_side`, which several surrogates share;
             size and seed are then its own.
@@ -325,10 +326,8 @@ def size_within(
         per_group += seconds_per_group(model, GROUP_SIZE, seed, surrogate)
 
     def seconds(one: Size) -> float:
-        grid, thetas = _design(model.space.d, one.side)
-        count = math.prod(grid) if grid is not None else thetas or THETAS
         pairs = one.exact * per_pair + one.evidence * per_evidence
-        return pairs + count * one.groups * per_group
+        return pairs + groups_of(one, model.space.d) * per_group
 
     names = list(SIZES)[: list(SIZES).index(size) + 1]
     fitting = [name for name in names if seconds(SIZES[name]) <= 60 * minutes]
@@ -341,6 +340,12 @@ def size_within(
             stacklevel=4,
         )
     return chosen
+
+
+def groups_of(size: Size, d: int) -> int:
+    """How many groups the E-test of such a scorecard has."""
+    grid, thetas = _design(d, size.side)
+    return size.groups * (math.prod(grid) if grid is not None else thetas or THETAS)
 
 
 def _design(d: int, side: int | None) -> tuple[tuple[int, ...] | None, int | None]:

@@ -32,7 +32,7 @@ from keepscore.data import Dataset, open_dataset, simulate
 from keepscore.errors import DomainError, KeepscoreWarning, ModelError
 from keepscore.evaluation.estimate import Estimate
 from keepscore.evaluation.pilot import simulation_costs
-from keepscore.evaluation.scorecard import size_within
+from keepscore.evaluation.scorecard import SIZES, groups_of, size_within
 from keepscore.files import make_folder
 from keepscore.fitting.attempts import (
     Attempt,
@@ -80,7 +80,9 @@ CLEARLY = 0.002  # of validation BCE: less is noise
 TYPICAL, PILOT, RACE_LEAST = 10_000, 1_000, 500  # rows
 FEWEST_GROUPS, MOST_GROUPS = 400, 4_000  # of a calibration
 CARD_SHARE = 0.7  # of the time left: the scorecard's part of the report
-HARDLY = 0.05  # of the whole time: with less left, a small scorecard is not even timed
+# Seconds of a set with its volume by those of a test, exact (10 on fields of 25 x 25): by them the
+# size of a scorecard is guessed, and it is timed only where a small one may fit.
+SETS_BY_TESTS = 10
 
 
 @dataclass(frozen=True)
@@ -359,7 +361,7 @@ class _Run:
                     larger = larger_than(self._name_of_last())
                     chosen, why = next_attempt(tried, left, d, config, larger)
                     if chosen is None:
-                        return f"{why}: give it more minutes, or a narrower box"
+                        return f"{why}: {self._advice()}"
                     self.say(f"target not met; {why}")
                     self.record.under_way = chosen
                 self._save()
@@ -368,7 +370,9 @@ class _Run:
     def _first(self, config: TrainConfig) -> Attempt:
         costs, d = self.record.costs, self.model.space.d
         each = costs["simulation"] + (costs["score"] if self.record.loss == "ASA" else 0.0)
-        rates = Rates(each, costs["update"], costs["start"])
+        # Scores that are followed badly are held against a training without them.
+        trainings = 2 if self.record.loss == "ASA" else 1
+        rates = Rates(each, trainings * costs["update"], trainings * costs["start"])
         left = self._for_rounds()
         for seconds in (FIRST_SHARE * self.clock.seconds, left):
             found = first_attempt(seconds, rates, d, config, self.network, self.record.loss)
@@ -404,8 +408,9 @@ class _Run:
         )  # fmt: skip
         training = time.perf_counter() - begin
         self.say(f"round {k}: measuring on {len(by.theta)} groups")
-        begin = time.perf_counter()
         found = measured(made, by)
+        begin = time.perf_counter()
+        inferred(made, by.xs, by.theta)  # once more: the first time compiles
         self.record.costs["group"] = (time.perf_counter() - begin) / len(by.theta)
         assert made.quality is not None
         value = self.target.loss(found, made.quality)
@@ -530,10 +535,18 @@ class _Run:
 
     def _card(self, surrogate: Surrogate, model: Model) -> str:
         """The scorecard that the time left allows, by what both its sides cost."""
-        if self.clock.left < HARDLY * self.clock.seconds:
+        seconds = CARD_SHARE * self.clock.left
+        extent = self.extent()
+        each = SETS_BY_TESTS * extent.seconds_per_group if extent.exact else 0.0
+
+        def fits(name: str) -> bool:
+            return groups_of(SIZES[name], model.space.d) * each <= seconds
+
+        if seconds <= 0 or not fits("quick"):
+            return "least"
+        if not fits("small"):
             return "quick"
-        minutes = CARD_SHARE * self.clock.left / 60
-        return size_within(model, "small", self.seed, minutes, surrogate)
+        return size_within(model, "small", self.seed, seconds / 60, surrogate)
 
     def say(self, text: str) -> None:
         """A stage in words, with the time left."""
@@ -564,6 +577,15 @@ class _Run:
             assert folder is not None
             self.data = open_dataset(folder)
         return self.data
+
+    def _advice(self) -> str:
+        """What else may help."""
+        if self.model.structure is not None or math.prod(self.model.x_shape) == 1:
+            return "give it more minutes, or a narrower box"
+        return (
+            "give it more minutes, a narrower box, or the structure of x where it has one "
+            '(declares=["iid"], ["series"], ["markov"], ...)'
+        )
 
     def _for_rounds(self) -> float:
         """Seconds left for rounds: less what is kept for your data, calibration and report."""

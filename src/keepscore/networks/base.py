@@ -37,7 +37,7 @@ independent observations then add up, and a group costs one head, whatever its s
 
 Entries or states with heavy tails (`tails`) are scaled by median and quartiles instead, and drawn
 in by arsinh, in networks that are no densities: otherwise the few largest values set the scale of
-all others.
+all others. Those that are never negative and lean on zero are taken by their logarithm, all but.
 
 By `size_free = True`, that the same weights serve x of other shapes than it was built for, of as
 many axes. By `takes_missing = True`, that x may hold NaN, "not observed" (see `masking`); other
@@ -151,7 +151,7 @@ class Scaled(eqx.Module):
 
     h(x, theta) = network((x - x_mean) / x_sd, (theta - theta_mean) / theta_sd) is a function of the
     working theta: its score is taken of the composition, so the factor 1 / theta_sd is in it.
-    drawn_in: x with heavy tails; arsinh((x - x_mean) / x_sd) is what the network sees.
+    drawn_in: x with heavy tails or near zero; the network sees arsinh((x - x_mean) / x_sd).
     """
 
     network: Network

@@ -308,10 +308,14 @@ def standardise(network: Network, x: np.ndarray, low: np.ndarray, high: np.ndarr
     timed = kind in ("times", "times, states")
     over = {"entries": (0,), "states": (0, 1)}.get(kind, (0, 1) if timed else tuple(range(x.ndim)))
     values = np.asarray(x, dtype=np.float64)
-    drawn_in = kind in ("entries", "states") and not has_density(network)
-    drawn_in = drawn_in and tails.has_heavy_tails(values, over)
+    by_entry = kind in ("entries", "states")
+    leaning = tails.lean_on_zero(values, over) if by_entry else np.zeros((), dtype=bool)
+    heavy = by_entry and not has_density(network) and tails.has_heavy_tails(values, over)
+    drawn_in = heavy or bool(leaning.any())
     if drawn_in:
         mean, sd = tails.median_and_spread(values, over)
+        mean = np.where(leaning, 0.0, mean)
+        sd = np.where(leaning, tails.small_values(values, over), sd)
     else:
         mean = _mean(values, over)
         if kind in ("about zero", "none"):

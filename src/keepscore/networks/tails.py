@@ -1,4 +1,4 @@
-"""Data with heavy tails: when the standard deviation is no scale, and what is one instead.
+"""Data with heavy tails, or near zero: when the standard deviation is no scale, and what is.
 
 With q_u the quantiles of an entry of x over the data,
 
@@ -13,15 +13,26 @@ deviation, and with it everything else is near zero. Then the scale is
 which is the usual one in the middle (s is the standard deviation of normal data) and grows as
 log|x| beyond it. z is one to one, so it holds all that x does; and since the change of variables
 does not depend on theta, ratios of likelihoods are those of x.
+
+Data that are never negative and lean on zero (waiting times, sizes, incomes), told by
+
+    (q_.999 - q_.5) / (q_.5 - q_.001) > 5,
+
+(2.6 for a gamma distribution of shape 5, 3.9 for a half normal, 9 for an exponential, 22 for a
+log-normal one) are made of small values as much as of large ones. Their scale is that of their
+logarithm, by the same function with q_.5 = 0 and s = q_.01: log|2 x / s| for all but the smallest
+values, and at zero no less defined than anywhere.
 """
 
 from __future__ import annotations
 
 import numpy as np
+from numpy.typing import NDArray
 
 from keepscore.checks import Floats
 
 HEAVY = 12.0
+LEANING, SMALL = 5.0, 0.01  # SMALL: the quantile that is the scale of what leans on zero
 NORMAL_QUARTILES = 1.349  # q_.75 - q_.25 of a standard normal
 FEWEST = 200  # values, below which the outer quantiles say nothing
 
@@ -47,6 +58,24 @@ def median_and_spread(values: Floats, over: tuple[int, ...]) -> tuple[Floats, Fl
     spread = np.where(spread > 0, spread, sd)
     shape = [side for axis, side in enumerate(values.shape) if axis not in over]
     return median.reshape(shape), spread.reshape(shape)
+
+
+def lean_on_zero(values: Floats, over: tuple[int, ...]) -> NDArray[np.bool_]:
+    """Which entries of x are never negative and mostly near zero."""
+    columns = _columns(values, over)
+    shape = [side for axis, side in enumerate(values.shape) if axis not in over]
+    if len(columns) < FEWEST:
+        return np.zeros(shape, dtype=bool)
+    low, small, median, high = _quantiles(columns, (0.001, SMALL, 0.5, 0.999))
+    least = np.nan_to_num(columns).min(axis=0)
+    found = (least >= 0) & (small > 0) & (high - median > LEANING * (median - low))
+    return found.reshape(shape)
+
+
+def small_values(values: Floats, over: tuple[int, ...]) -> Floats:
+    """s per entry of what leans on zero."""
+    shape = [side for axis, side in enumerate(values.shape) if axis not in over]
+    return _quantiles(_columns(values, over), (SMALL,))[0].reshape(shape)
 
 
 def _quantiles(columns: Floats, levels: tuple[float, ...]) -> Floats:
