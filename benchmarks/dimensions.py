@@ -135,7 +135,7 @@ def table(result: dict[str, Any]) -> str:
         "| seconds, first call / second | " + " | ".join(f"d = {d}" for d in rows) + " |",
         "|---|" + "---:|" * len(rows),
     ]
-    every = list(dict.fromkeys(name for found in rows.values() for name in found))
+    every = dict.fromkeys(name for found in reversed(rows.values()) for name in found)
     for name in every:
         cells = [" / ".join(_shown(v) for v in found.get(name, ["-"])) for found in rows.values()]
         lines.append(f"| {name} | {' | '.join(cells)} |")
