@@ -38,7 +38,7 @@ from keepscore.surrogate import Surrogate
 from keepscore.training.batches import Rows, generator
 
 MOST_PAIRS = 4096
-MOST_EVIDENCES = 512  # of x whose evidence must be computed: some 10 ms each
+MOST_EVIDENCES = 256  # of x whose evidence must be computed: 10 to 200 ms each
 BCE_LOST, BCE_CLEAR = 0.02, 0.01
 EARLY = 0.25
 HIDDEN = 0.1  # R^2 below which a joint score is mostly noise
