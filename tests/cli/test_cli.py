@@ -340,6 +340,7 @@ def test_settings_of_a_model_are_numbers_as_the_shell_writes_them():
         find_model("sis", ["sensitivity=high"])
 
 
+@pytest.mark.slow
 def test_a_model_with_imperfect_tests_is_checked_from_the_shell(tmp_path):
     words = ("--set", "sensitivity=.9", "--set", "weights=[[0,1],[1,0]]", "--set", "times=[0,1,2]")
     done = run("check-model", "sis", "--draws", 300, "--json", *words, cwd=tmp_path)

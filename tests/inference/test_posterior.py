@@ -154,6 +154,7 @@ def test_trajectories_end_on_a_ridge_too_narrow_for_them():
     assert int(result.sample_stats["n_steps"].max()) < 2**LARGEST_DEPTH
 
 
+@pytest.mark.slow
 def test_chains_of_many_groups_are_those_groups_posteriors():
     """Chain i belongs to group[i], by tracing and by callback alike."""
     import jax.numpy as jnp

@@ -194,6 +194,7 @@ def test_a_prior_moves_the_particles_too():
     assert abs(right.mean() - 2 / (2 + np.exp(2))) < 0.06
 
 
+@pytest.mark.slow
 def test_nuts_can_be_asked_for_and_warns_of_the_second_mode():
     with pytest.warns(ks.KeepscoreWarning, match="DO NOT TRUST"):
         drawn = ks.posterior(bimodal(), seed=1, draws=300, warmup=200, method="nuts")

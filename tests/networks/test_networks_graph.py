@@ -170,6 +170,13 @@ def test_auto_takes_it_for_data_of_people_on_a_graph():
     assert isinstance(made.network.network, GraphNetwork)
     shares = graph_network(model)(jax.random.key(0)).exposure
     np.testing.assert_array_equal(made.network.network.exposure, shares)
+
+
+@pytest.mark.slow
+def test_names_and_data_that_tell_less():
+    model = SIS(weights=weights(nodes=5), times=range(STEPS))
+    data = ks.simulate(model, 64, seed=0)
+    short = ks.TrainConfig(min_epochs=1, max_epochs=1, batch_size=16)
     by_name = ks.train(data, network="graph-3k", config=short)
     assert by_name.network.network.levels == SIZES["3k"]["levels"]
     # Nothing known of the model: a chain like any other.

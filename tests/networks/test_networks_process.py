@@ -288,7 +288,7 @@ def test_every_size_is_rebuilt_from_its_description(family):
     ("family", "structure"),
     [
         ("markov", "markov"),
-        ("spectral", "gaussian-field"),
+        pytest.param("spectral", "gaussian-field", marks=pytest.mark.slow),
         pytest.param("tailed", "stationary-field", marks=pytest.mark.slow),
     ],
 )

@@ -47,6 +47,7 @@ def drawn(invented, tmp_path_factory):
     return figures_from(invented, tmp_path_factory.mktemp("drawn"))
 
 
+@pytest.mark.slow
 def test_everything_is_redrawn_from_json_alone(drawn):
     names = [f"{file.parent.name}/{file.stem}" for file in drawn]
     assert names == [f"{case}/{name}" for case in ("sis", "gaussian") for name in ALL]

@@ -57,7 +57,7 @@ def design(space, side=160):
         {},
         {"space": WITH_PRIOR},
         {"members": 3},
-        {"holes": "rows"},
+        pytest.param({"holes": "rows"}, marks=pytest.mark.slow),
         {"name": "local-5k", "holes": "entries", "shape": (5, 6)},
     ],
     ids=["uniform", "prior", "ensemble", "missing rows", "local"],

@@ -41,6 +41,7 @@ def rows():
     return model, data, ks.train(data, config=SHORT, progress=False)
 
 
+@pytest.mark.slow
 def test_data_with_holes_are_like_the_training_data_unless_they_are_not(rows):
     """Of three data sets of the model none is called unlike (level .01 each); in other units, all.
     A NaN that reached the distance would call every one of them unlike."""
