@@ -41,8 +41,8 @@ from keepscore.losses import pair_losses
 SIDE, LARGE, SHARE, SIZE = 25, 50, 0.2, 5
 ROWS, SEED = 3_000, 0
 PAIRS, CANDIDATES, DRAWN = 24, 4_096, 64
-GROUPS = {"clouds-1": 300, "clouds-10": 30, "larger-1": 40, "trained-1": 40}  # and how many at once
-AT_ONCE = {"clouds-1": 5, "clouds-10": 1, "larger-1": 1, "trained-1": 1}
+GROUPS = {"clouds-1": 300, "clouds-10": 120, "larger-1": 100, "trained-1": 100}
+AT_ONCE = {"clouds-1": 5, "clouds-10": 1, "larger-1": 1, "trained-1": 1}  # groups between saves
 NETWORK = "local-5k"  # at 50 x 50; at 25 x 25 with clouds "auto" takes it
 FAR, LEVEL = 0.3, 0.95
 RESULTS = machine.ROOT / "benchmarks" / "results"
