@@ -116,6 +116,7 @@ class Progress:
     position: Position
     saved_at: float = 0.0
     compile_seconds: float | None = None
+    curve: list[float] = field(default_factory=list)  # the criterion after each epoch
 
     def save(self, engine: Engine) -> None:
         if engine.folder is not None:
@@ -248,7 +249,11 @@ def _cool_if_overfitting(engine: Engine, progress: Progress) -> None:
     position, steps = progress.position, engine.feed.steps
     if not engine.cools or position.cooling:
         return
-    curve = mean_criterion(position.records, len(position.best))
+    curve, members = progress.curve, len(position.best)
+    if len(curve) == position.epoch - 1:
+        curve += mean_criterion(position.records[-1:], members)
+    else:  # resumed
+        curve[:] = mean_criterion(position.records, members)
     if overfits(curve, engine.cools):
         cooling = cooling_after(curve, engine.cools)
         position.cooling = list(cooling)
