@@ -8,6 +8,7 @@ from keepscore.fitting.verdict import Target, judge
 from keepscore.fitting.yardstick import Measured
 from keepscore.quality import Quality
 
+NAMES = ("mean", "sd")
 COVERS, SHORT = Estimate(0.945, 0.01), Estimate(0.80, 0.02)
 
 
@@ -42,20 +43,22 @@ def quality(least):
     ],
 )
 def test_grades(measured, calibrated, grade):
-    verdict = judge(Target(), measured, None, calibrated, "simulate more")
+    verdict = judge(Target(), measured, None, calibrated, "simulate more", NAMES)
     assert verdict.grade == grade
     assert str(verdict).startswith(f"{grade}: ")
     assert ("simulate more" in str(verdict)) == (grade != "good")
+    vague = measured.inefficiency is None and measured.informed[1] < 0.1
+    assert ("estimates of sd say no more" in str(verdict)) == vague
 
 
 def test_targets_by_coverage_and_by_score():
     coverage = Target.of("coverage", None)
-    assert judge(coverage, found(5.0, 0.94), None, None, "").grade == "good"
-    assert judge(coverage, found(5.0, 0.91), None, None, "").grade == "not good enough"
+    assert judge(coverage, found(5.0, 0.94), None, None, "", NAMES).grade == "good"
+    assert judge(coverage, found(5.0, 0.91), None, None, "", NAMES).grade == "not good enough"
     r2 = Target.of("r2", None)
-    assert judge(r2, found(5.0), quality(0.95), None, "").grade == "good"
-    assert judge(r2, found(5.0), quality(0.85), None, "").grade == "not good enough"
-    assert judge(r2, found(5.0), None, None, "").grade == "not good enough"
+    assert judge(r2, found(5.0), quality(0.95), None, "", NAMES).grade == "good"
+    assert judge(r2, found(5.0), quality(0.85), None, "", NAMES).grade == "not good enough"
+    assert judge(r2, found(5.0), None, None, "", NAMES).grade == "not good enough"
 
 
 def test_joint_scores_are_no_measure():

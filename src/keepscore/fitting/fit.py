@@ -249,7 +249,14 @@ class _Run:
             found, focused = self.focused(self.xs)
             final = final if focused is None else focused
         surrogate, calibrated = self.calibrated(final)
-        verdict = judge(self.target, final.measured, surrogate.quality, calibrated, reason)
+        verdict = judge(
+            self.target,
+            final.measured,
+            surrogate.quality,
+            calibrated,
+            reason,
+            self.model.space.names,
+        )
         if final.focused:
             verdict = Verdict(verdict.grade, f"for your data, {verdict.reasons}")
         page = self.page(surrogate, final)

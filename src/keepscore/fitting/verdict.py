@@ -14,6 +14,7 @@ the score over the parameters, which must be at least as large as its value.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -86,6 +87,7 @@ def judge(
     quality: Quality | None,
     calibrated: Estimate | None,
     advice: str,
+    names: Sequence[str],
 ) -> Verdict:
     """The verdict on a surrogate.
 
@@ -95,6 +97,7 @@ def judge(
         quality: What training measured.
         calibrated: Coverage of calibrated 95% sets on groups that were not used to calibrate.
         advice: What to try where it is not good enough.
+        names: Of the parameters.
     """
     loss = target.loss(found, quality)
     if loss is not None and loss <= target.limit:
@@ -105,7 +108,13 @@ def judge(
         told += f"; estimates scatter {math.sqrt(ratio):.2f} times as much as exact ones"
         sharp = ratio < INEFFICIENT
     else:
-        sharp = min(found.informed) >= UNINFORMED
+        vague = [n for n, share in zip(names, found.informed, strict=True) if share < UNINFORMED]
+        sharp = not vague
+        if vague:
+            told += (
+                f"; estimates of {', '.join(vague)} say no more than the middle of the box (data "
+                "of this size may not hold more: try larger groups)"
+            )
     if calibrated is None:
         return Verdict("not good enough", f"{told}; not calibrated; {advice}")
     told += f"; calibrated 95% sets hold the truth in {calibrated} of groups"

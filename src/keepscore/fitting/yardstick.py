@@ -92,8 +92,7 @@ class Measured:
     def line(self) -> str:
         """In one line."""
         if self.lrt_error is None or self.coverage_exact is None:
-            least = min(self.informed)
-            return f"coverage of 95% sets {self.coverage}; estimates explain {least:.0%} or more"
+            return f"coverage of 95% sets {self.coverage}"
         return (
             f"squared LRT error {self.lrt_error}; coverage of 95% sets {self.coverage} "
             f"(exact {self.coverage_exact})"
