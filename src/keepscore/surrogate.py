@@ -91,6 +91,7 @@ FORMAT, VERSION = "keepscore surrogate", 2
 NAME = "surrogate.json"
 PATIENCE = 30.0  # seconds to wait for another writer: a save takes far less
 FARTHEST = 1e6  # standard deviations of the training data: beyond, an answer is noise
+FARTHEST_LOGARITHM = 10.0  # the same of data that are taken by their logarithm
 EVIDENCES = 64  # of x whose evidence is computed at a time
 RETRIES = 10  # of a load that meets a save
 INTERPOLATION = 1e-3  # of a log-likelihood: half of what it moves a likelihood-ratio statistic
@@ -399,11 +400,16 @@ class Surrogate:
             )
         if not isinstance(self.network, networks.Scaled):
             return
-        mean, sd = (np.asarray(a, np.float64) for a in (self.network.x_mean, self.network.x_sd))
+        scale = self.network
+        mean, sd = (np.asarray(a, np.float64) for a in (scale.x_mean, scale.x_sd))
         reach = FARTHEST * sd
         if lowest >= (mean - reach).max() and highest <= (mean + reach).min():
             return  # all of x, whatever the entry
         far = (x < mean - reach) | (x > mean + reach)
+        if scale.z_mean is not None and scale.z_sd is not None:
+            # What is small is the scale of such data: far by their logarithms.
+            z = (np.arcsinh((x - mean) / sd) - scale.z_mean) / scale.z_sd
+            far &= np.abs(z) > FARTHEST_LOGARITHM
         if far.any():
             warnings.warn(
                 f"{int(far.sum())} value(s) of x lie more than {FARTHEST:.0e} standard deviations "

@@ -1,5 +1,7 @@
 """Data with heavy tails or near zero: found, scaled by what is a scale, the same after saving."""
 
+import warnings
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -102,6 +104,10 @@ def test_entries_that_lean_on_zero_are_logarithms_and_the_others_are_not():
     assert scaled.x_sd[0] == pytest.approx(0.03, rel=0.3)  # the hundredth part of them is smaller
     assert scaled.x_mean[1] == pytest.approx(2.0, abs=0.02)
     assert scaled.x_sd[1] == pytest.approx(0.5, rel=0.03)
+    z = (np.arcsinh((x - scaled.x_mean) / scaled.x_sd) - scaled.z_mean) / scaled.z_sd
+    np.testing.assert_allclose(z[:, :2].mean(axis=0), 0, atol=1e-4)
+    np.testing.assert_allclose(z[:, :2].std(axis=0), 1, atol=1e-4)
+    assert (scaled.z_mean[2], scaled.z_sd[2]) == (0, 1)
 
 
 def test_waiting_times_are_learned(tmp_path):
@@ -129,6 +135,26 @@ def test_waiting_times_are_learned(tmp_path):
     same = ks.load(tmp_path).relative(theta, x)
     np.testing.assert_array_equal(same, made.relative(theta, x))
     assert np.isfinite(same).all()
+    for value, far in ((1e-12, False), (1e4, False), (1e25, True)):  # trained on .001 to 15
+        x[:] = value
+        with warnings.catch_warnings(record=True) as said:
+            warnings.simplefilter("always")
+            made.relative(theta, x)
+        assert any("Are the units the same" in str(w.message) for w in said) == far, value
+
+
+def test_data_over_many_orders_of_magnitude_are_not_far_from_themselves():
+    """Twelve orders: a million times the smallest is nothing unusual."""
+    rng = np.random.default_rng(0)
+    space = ks.Space([ks.Parameter("m", -1.0, 1.0, "identity", train_margin=0.0)])
+    theta = space.draw(1_000, rng)
+    x = np.exp(theta + 6 * rng.standard_normal((1_000, 4)))
+    data = ks.dataset(theta, x, space=space)
+    config = ks.TrainConfig(min_epochs=1, max_epochs=1)
+    made = ks.train(data, network="mlp-1k", loss=ks.BCE(), config=config, progress=False)
+    made.relative(theta, x)  # a warning would be an error here
+    z = (np.arcsinh(x / made.network.x_sd) - made.network.z_mean) / made.network.z_sd
+    assert np.abs(z).max() < 6
 
 
 def _cauchy_data(n=1_000):
@@ -173,6 +199,7 @@ def test_a_description_that_says_nonsense_is_refused(wrong):
     network = networks.resolve("residual-5k", (2,), 1, None, key)
     x = np.random.default_rng(0).standard_cauchy((400, 2))
     scaled = networks.standardise(network, x, np.zeros(1), np.ones(1))
-    description = {**networks.describe(scaled, (2,), 1), "drawn_in": wrong}
-    with pytest.raises(FormatError, match="drawn_in"):
-        catalogue.rebuild(description)
+    for name in ("drawn_in", "centred"):
+        description = {**networks.describe(scaled, (2,), 1), name: wrong}
+        with pytest.raises(FormatError, match=name):
+            catalogue.rebuild(description)

@@ -151,7 +151,8 @@ class Scaled(eqx.Module):
 
     h(x, theta) = network((x - x_mean) / x_sd, (theta - theta_mean) / theta_sd) is a function of the
     working theta: its score is taken of the composition, so the factor 1 / theta_sd is in it.
-    drawn_in: x with heavy tails or near zero; the network sees arsinh((x - x_mean) / x_sd).
+    drawn_in: x with heavy tails or near zero; the network sees z = arsinh((x - x_mean) / x_sd), or
+    (z - z_mean) / z_sd where these are given.
     """
 
     network: Network
@@ -160,10 +161,16 @@ class Scaled(eqx.Module):
     theta_mean: NDArray[np.float32]
     theta_sd: NDArray[np.float32]
     drawn_in: bool = eqx.field(static=True, default=False)
+    z_mean: NDArray[np.float32] | None = None
+    z_sd: NDArray[np.float32] | None = None
 
     def features(self, x: Float[Array, "b ..."]) -> Float[Array, "b f"]:
         z = (x - self.x_mean) / self.x_sd
-        return self.network.features(jnp.arcsinh(z) if self.drawn_in else z)
+        if self.drawn_in:
+            z = jnp.arcsinh(z)
+        if self.z_mean is not None and self.z_sd is not None:
+            z = (z - self.z_mean) / self.z_sd
+        return self.network.features(z)
 
     def head(self, features: Float[Array, "b f"], theta: Float[Array, "b d"]) -> Float[Array, " b"]:
         return self.network.head(features, self.scaled_theta(theta))

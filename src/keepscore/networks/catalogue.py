@@ -329,14 +329,23 @@ def standardise(network: Network, x: np.ndarray, low: np.ndarray, high: np.ndarr
         mean, sd = np.zeros(()), np.asarray(values[:, -x.shape[2] :].sum(axis=2).max(initial=0.0))
     if timed:
         mean[0], sd[0] = 0.0, _mean_gap(values[:, :, 0])
+    sd = np.where(sd > 0, sd, 1.0)
+    z_mean, z_sd = None, None
+    if leaning.any():
+        z = np.arcsinh((values - mean) / sd)
+        z_mean = _mean(z, over)
+        z_sd = np.sqrt(_mean((z - z_mean) ** 2, over))
+        z_mean, z_sd = (np.asarray(a, np.float32) for a in (z_mean, np.where(z_sd > 0, z_sd, 1.0)))
     return Scaled(
         network,
         np.asarray(mean, np.float32),
-        np.asarray(np.where(sd > 0, sd, 1.0), np.float32),
+        np.asarray(sd, np.float32),
         np.asarray((low + high) / 2, np.float32),
         # The standard deviation of a uniform draw.
         np.asarray((high - low) / np.sqrt(12), np.float32),
         drawn_in,
+        z_mean,
+        z_sd,
     )
 
 
@@ -379,6 +388,8 @@ def describe(network: Network, x_shape: Sequence[int], d: int) -> dict[str, Any]
         base["scaled"] = [int(side) for side in np.shape(network.x_mean)]
         if network.drawn_in:  # only where it says something: older files have no such entry
             base["drawn_in"] = True
+        if network.z_mean is not None:
+            base["centred"] = True
     found = _family_of(inner)
     if found is not None:
         name, with_holes = found
@@ -435,10 +446,12 @@ def rebuild(
         of_x, of_theta = hollow(axes, np.float32), hollow([d], np.float32)
     except ValueError as error:  # more entries than any array can have
         raise FormatError(f"The description of the network makes no network: {error}.") from None
+    for name in ("drawn_in", "centred"):
+        if type(value := description.get(name, False)) is not bool:
+            raise FormatError(f"{name} of the network must be true or false; got {value!r:.60}.")
+    centred = (of_x, of_x) if description.get("centred", False) else (None, None)
     drawn_in = description.get("drawn_in", False)
-    if type(drawn_in) is not bool:
-        raise FormatError(f"drawn_in of the network must be true or false; got {drawn_in!r:.60}.")
-    return Scaled(network, of_x, of_x, of_theta, of_theta, drawn_in)
+    return Scaled(network, of_x, of_x, of_theta, of_theta, drawn_in, *centred)
 
 
 def _of_user(
