@@ -21,7 +21,7 @@ import numpy as np
 
 from keepscore import networks
 from keepscore.losses import ASA, BCE
-from keepscore.training.compiled_epoch import Plan, Tables, runner
+from keepscore.training.compiled_epoch import BatchRows, Tables, runner
 from keepscore.training.step import Batch, adam, objective
 from keepscore.training.step import start as first_state
 
@@ -73,7 +73,7 @@ def round_of(family: str, size: str, loss: BCE | ASA, steps: int, n: int | None 
         shape = (1, steps, loss.negatives, BATCH)
         other = jnp.asarray(rng.integers(len(x), size=shape, dtype=np.int32))
         begin = time.perf_counter()
-        plan = Plan(index, index, other, None)
+        plan = BatchRows(index, index, other, None)
         state, _, _ = run(state, tables, plan, jnp.int32(done), jnp.int32(steps))
         jax.block_until_ready(state)
         done += steps

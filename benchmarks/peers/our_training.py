@@ -18,7 +18,7 @@ from benchmarks.peers.processes import Round
 from keepscore.losses import ASA, BCE
 from keepscore.networks.base import split
 from keepscore.networks.catalogue import resolve
-from keepscore.training.compiled_epoch import Plan, Tables, runner
+from keepscore.training.compiled_epoch import BatchRows, Tables, runner
 from keepscore.training.config import TrainConfig
 from keepscore.training.step import adam, objective
 from keepscore.training.step import start as first_state
@@ -52,7 +52,7 @@ def start(settings: dict[str, Any]) -> Round:
         begin = time.perf_counter()
         index = jnp.asarray(rng.permutation(n).reshape(1, steps, BATCH).astype(np.int32))
         other = jnp.asarray(rng.integers(n, size=(1, steps, 1, BATCH), dtype=np.int32))
-        plan = Plan(index, index, other, None)
+        plan = BatchRows(index, index, other, None)
         state, _, finite = run(state, tables, plan, jnp.int32(done), jnp.int32(steps))
         jax.block_until_ready(state)
         seconds = time.perf_counter() - begin
