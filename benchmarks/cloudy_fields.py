@@ -4,7 +4,7 @@
 
 The default network for Gaussian fields with missing values ("auto": local-5k) is trained once, on
 3,000 fields of 25 x 25 with a fifth of the pixels under clouds, d = 3, exact scores, all defaults.
-About an hour of one core in all; raise GROUPS and run again, and what is there is kept.
+About 45 minutes of one core in all; raise GROUPS and run again, and what is there is kept.
 Then, beside the exact likelihood of what was observed:
 
     clouds       fresh fields of the same kind: mean cross-entropy above that of the exact ratio

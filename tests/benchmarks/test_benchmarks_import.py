@@ -16,11 +16,12 @@ MODULES = sorted(m.name for m in pkgutil.walk_packages(benchmarks.__path__, "ben
 @pytest.mark.parametrize("name", [m for m in MODULES if not m.endswith("__main__")])
 def test_it_can_be_imported(name):
     try:
-        importlib.import_module(name)
+        module = importlib.import_module(name)
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] not in PEERS:
             raise
         pytest.skip(f"{error.name} is not installed")
+    assert module.__doc__, "a benchmark says what it measures"
 
 
 def test_a_round_of_training_steps_is_timed():

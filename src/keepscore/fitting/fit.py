@@ -415,10 +415,7 @@ class _Run:
         )  # fmt: skip
         training = time.perf_counter() - begin
         self.say(f"round {k}: measuring on {len(by.theta)} groups")
-        found = measured(made, by)
-        begin = time.perf_counter()
-        inferred(made, by.xs, by.theta)  # once more: the first time compiles
-        self.record.costs["group"] = (time.perf_counter() - begin) / len(by.theta)
+        found, self.record.costs["group"] = _measured_and_timed(made, by)
         assert made.quality is not None
         value = self.target.loss(found, made.quality)
         line = made.quality.line(self.model.space.names)
@@ -464,9 +461,8 @@ class _Run:
         extent = replace(self.extent(), groups=max(FEWEST_MEASURED, groups))
         by = yardstick(inside, len(xs), extent, self.seed, self._at(f"{name}/yardstick.npz"))
         self.say(f"measuring on {len(by.theta)} groups inside the smaller box")
-        begin = time.perf_counter()
-        after = measured(made, by)
-        costs = {**self.record.costs, "group": (time.perf_counter() - begin) / len(by.theta)}
+        after, each = _measured_and_timed(made, by)
+        costs = {**self.record.costs, "group": each}
         found = self.record.focused.get(name)
         if found is None:
             before = measured(Inside(best, made.space), by)
@@ -612,6 +608,14 @@ class _Run:
     def _save(self) -> None:
         self.record.spent = self.clock.spent
         self.record.write(self.folder)
+
+
+def _measured_and_timed(surrogate: Surrogate, by: Yardstick) -> tuple[Measured, float]:
+    """A surrogate on the yardstick, and the seconds that inference on a group takes it."""
+    found = measured(surrogate, by)  # the first time compiles
+    begin = time.perf_counter()
+    inferred(surrogate, by.xs, by.theta)
+    return found, (time.perf_counter() - begin) / len(by.theta)
 
 
 def _one_group(model: Model, xs: ArrayLike) -> NDArray[Any]:

@@ -56,32 +56,35 @@ def median_and_spread(values: Floats, over: tuple[int, ...]) -> tuple[Floats, Fl
     spread = (third - first) / NORMAL_QUARTILES
     sd = np.sqrt(np.nan_to_num(columns - median).var(axis=0))
     spread = np.where(spread > 0, spread, sd)
-    shape = [side for axis, side in enumerate(values.shape) if axis not in over]
+    shape = _entries(values, over)
     return median.reshape(shape), spread.reshape(shape)
 
 
 def lean_on_zero(values: Floats, over: tuple[int, ...]) -> NDArray[np.bool_]:
     """Which entries of x are never negative and mostly near zero."""
     columns = _columns(values, over)
-    shape = [side for axis, side in enumerate(values.shape) if axis not in over]
     if len(columns) < FEWEST:
-        return np.zeros(shape, dtype=bool)
+        return np.zeros(_entries(values, over), dtype=bool)
     low, small, median, high = _quantiles(columns, (0.001, SMALL, 0.5, 0.999))
     least = np.nan_to_num(columns).min(axis=0)
     found = (least >= 0) & (small > 0) & (high - median > LEANING * (median - low))
-    return found.reshape(shape)
+    return found.reshape(_entries(values, over))
 
 
 def small_values(values: Floats, over: tuple[int, ...]) -> Floats:
     """s per entry of what leans on zero."""
-    shape = [side for axis, side in enumerate(values.shape) if axis not in over]
-    return _quantiles(_columns(values, over), (SMALL,))[0].reshape(shape)
+    return _quantiles(_columns(values, over), (SMALL,))[0].reshape(_entries(values, over))
 
 
 def _quantiles(columns: Floats, levels: tuple[float, ...]) -> Floats:
     """Quantiles (levels, entries) of what was observed; 0 of an entry that never was."""
     never = np.isnan(columns).all(axis=0)
     return np.nanquantile(np.where(never, 0.0, columns), levels, axis=0)
+
+
+def _entries(values: Floats, over: tuple[int, ...]) -> list[int]:
+    """The axes of x that have a scale each."""
+    return [side for axis, side in enumerate(values.shape) if axis not in over]
 
 
 def _columns(values: Floats, over: tuple[int, ...]) -> Floats:
