@@ -3,6 +3,12 @@
     validation BCE   the loss of telling own from foreign theta; log 2 = .693 knowing nothing
     score R^2        1 - sum_i (s_ik - t_ik)^2 / sum_i (t_ik - mean t_k)^2, for each parameter k
 
+A network that is a density q(x | theta) would need its evidence, an integral for each x, for that
+BCE. In its place stands the loss of telling which of two theta is the own one, where the evidence
+cancels (`training/validation.py`); it is log 2, too, knowing nothing:
+
+    loss of pairs    mean of log(1 + q(x_i | theta_j) / q(x_i | theta_i)),   theta_j foreign
+
 s is the score of the network and t that of the data, at held-out pairs: 1 is perfect, 0 is no
 better than a constant, and below 0 is worse. Where the exact scores have heavy tails, a few rows
 would decide it alone; the share is then of what the robust loss charges (`losses/score.py`):
@@ -35,11 +41,11 @@ MOST_PARAMETERS = 4096
 class Quality:
     """What was measured when a surrogate was trained.
 
-    validation_bce: the loss on `pairs` held-out rows. score_r2: one number per parameter, None
-    where the held-out rows have no scores of kind `score_kind`. loss: "ASA" or "BCE", what the kept
-    network was trained with; where both were tried, other_bce is the validation BCE of the one that
-    was not kept. whole: whether it was trained for as long as advised. robust: whether score_r2 is
-    the robust one.
+    validation_bce: the loss on `pairs` held-out rows; if `paired`, the loss of pairs. score_r2: one
+    number per parameter, None where the held-out rows have no scores of kind `score_kind`. loss:
+    "ASA" or "BCE", what the kept network was trained with; where both were tried, other_bce is the
+    same loss of the one that was not kept. whole: whether it was trained for as long as advised.
+    robust: whether score_r2 is the robust one.
     """
 
     validation_bce: float
@@ -50,6 +56,7 @@ class Quality:
     whole: bool
     other_bce: float | None = None
     robust: bool = False
+    paired: bool = False
 
     def poor(self) -> list[int]:
         """The parameters whose exact score is followed badly."""
@@ -59,7 +66,8 @@ class Quality:
 
     def line(self, names: Sequence[str]) -> str:
         """In one line: what a user should know before trusting the surrogate."""
-        text = f"validation BCE {self.validation_bce:.4f} (knowing nothing: {math.log(2):.4f})"
+        what = "loss of pairs" if self.paired else "BCE"
+        text = f"validation {what} {self.validation_bce:.4f} (knowing nothing: {math.log(2):.4f})"
         if self.score_r2 is None:
             text += "; no scores held out"
         else:
@@ -84,7 +92,8 @@ class Quality:
         """What `to_dict` made of a surrogate with d parameters; else a `FormatError`."""
         names = {f.name for f in fields(cls)}
         if isinstance(content, Mapping):
-            content = {"robust": False, **content}  # earlier versions knew the other one only
+            # Earlier versions knew the other ones only.
+            content = {"robust": False, "paired": False, **content}
         if not isinstance(content, Mapping) or set(content) != names:
             raise FormatError("its fields are not those of a quality")
         r2, kind = content["score_r2"], content["score_kind"]
@@ -99,6 +108,7 @@ class Quality:
             and content["loss"] in ("ASA", "BCE")
             and type(content["whole"]) is bool
             and type(content["robust"]) is bool
+            and type(content["paired"]) is bool
             and (other is None or _is_loss(other))
         )
         if not right:

@@ -19,6 +19,7 @@ from keepscore.networks.catalogue import (
     computation,
     describe,
     is_continuous,
+    name_of_auto,
     names,
     rebuild,
     resolve,
@@ -28,6 +29,7 @@ from keepscore.networks.graph import GraphNetwork, graph_network
 from keepscore.networks.image import ImageNetwork
 from keepscore.networks.local_field import LocalFieldNetwork
 from keepscore.networks.markov import MarkovNetwork
+from keepscore.networks.masking import NONE as NO_HOLES
 from keepscore.networks.masking import Masked, holes_of
 from keepscore.networks.mlp import MLP
 from keepscore.networks.quadratic import QuadraticNetwork
@@ -37,6 +39,7 @@ from keepscore.networks.spectral import SpectralNetwork, TailedSpectralNetwork
 __all__ = [
     "FAMILIES",
     "MLP",
+    "NO_HOLES",
     "GraphNetwork",
     "ImageNetwork",
     "LocalFieldNetwork",
@@ -60,6 +63,7 @@ __all__ = [
     "is_size_free",
     "is_weight",
     "log_ratio",
+    "name_of_auto",
     "names",
     "needs_whole_rows",
     "rebuild",

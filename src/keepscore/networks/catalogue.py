@@ -16,7 +16,8 @@ A name is a size ("30k"), a family and a size ("mlp-30k"), or "auto".
     "iid", other rows          mlp                          set-25k
     "series", rows of few      mlp                          series-3k
     "events"                   mlp                          events-3k
-    nothing, x of few numbers  mlp                          residual-25k
+    nothing, x of few numbers  mlp                          residual-25k, and others that may do
+                                                            better (`training/candidates.py`)
     nothing, x of many         mlp                          mlp-30k
 
 Data with holes (NaN is "not observed"; `masking.py`) need networks that see them: "auto" takes
@@ -57,6 +58,7 @@ from keepscore.errors import (
     unknown_name,
 )
 from keepscore.networks import (
+    entries,
     graph,
     image,
     local_field,
@@ -133,6 +135,9 @@ FAMILIES: dict[str, Family] = {
     ),
     "series": Family(series.SeriesNetwork, series.SIZES, series.MaskedSeriesNetwork),
     "events": Family(series.EventsNetwork, series.SIZES, series.EventsNetwork),
+    # Of chosen entries of x, which no name can tell.
+    "residual-entries": Family(entries.ResidualOfEntries, {}),
+    "mixture-entries": Family(entries.MixtureOfEntries, {}),
 }
 # By what the data declare: the family of a size alone, and what "auto" stands for.
 FAMILY_OF_STRUCTURE = {
@@ -514,6 +519,13 @@ def _are_widths(widths: Mapping[str, Any], weights: int | None = None) -> bool:
     return True
 
 
+def name_of_auto(
+    x_shape: Sequence[int], structure: str | None, on_graph: bool, continuous: bool, holes: str
+) -> str:
+    """The network that "auto" stands for."""
+    return "-".join(_parse("auto", x_shape, structure, on_graph, continuous, holes))
+
+
 def _parse(
     name: str,
     x_shape: Sequence[int],
@@ -570,8 +582,8 @@ def is_continuous(x: np.ndarray) -> bool:
     """Whether values of x hardly ever repeat: at most one in a hundred, in each entry of a row."""
     if x.dtype.kind != "f" or x.ndim == 0 or x.size == 0:
         return False
-    entries = x.reshape(-1, x.shape[-1])
-    seen = [column[~np.isnan(column)] for column in entries.T]
+    columns = x.reshape(-1, x.shape[-1]).T
+    seen = [column[~np.isnan(column)] for column in columns]
     return all(len(np.unique(column)) >= 0.99 * len(column) for column in seen)
 
 

@@ -20,7 +20,7 @@ COUNTS = ("batch_size", "patience", "members", "memory_budget")
 OPTIONAL = ("min_epochs", "max_epochs", "devices")  # None, or a count
 PAPER_MAX_EPOCHS = 500
 # What settings of earlier versions did, which did not have these.
-BEFORE = {"length": "paper", "criterion": "bce", "guard": False}
+BEFORE = {"length": "paper", "criterion": "bce", "guard": False, "compare": False}
 LARGEST_COUNT = 2**63  # what a run's record can hold
 
 
@@ -54,6 +54,8 @@ class TrainConfig:
             where the loss is ASA and the validation rows have scores; "bce": validation BCE.
         guard: Where the score term seems to do harm, train without it too, keep the better of the
             two, and say so (see `training/guard.py`).
+        compare: Where network="auto" has several candidates and the first is not good, train them
+            all and keep the best on held-out rows (see `training/candidates.py`).
         seed: Root of all randomness.
         members: Networks trained at once from different starts and orders, averaged by the
             surrogate.
@@ -88,6 +90,7 @@ class TrainConfig:
     patience: int = 5
     criterion: str = "both"
     guard: bool = True
+    compare: bool = True
     seed: int = 0
     members: int = 1
     symmetries: bool = True
@@ -124,7 +127,7 @@ class TrainConfig:
         for name, known in (("length", LENGTHS), ("criterion", CRITERIA)):
             if getattr(self, name) not in known:
                 raise unknown_name(name, getattr(self, name), known)
-        for name in ("symmetries", "scale_inputs", "guard"):
+        for name in ("symmetries", "scale_inputs", "guard", "compare"):
             self._keep(name, require_flag(getattr(self, name), name))
         limit = self.max_epochs
         if self.min_epochs is not None and limit is not None and self.min_epochs > limit:

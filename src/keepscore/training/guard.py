@@ -38,7 +38,6 @@ from keepscore.surrogate import Surrogate
 from keepscore.training.batches import Rows, generator
 
 MOST_PAIRS = 4096
-MOST_EVIDENCES = 256  # of x whose evidence must be computed: 10 to 200 ms each
 BCE_LOST, BCE_CLEAR = 0.02, 0.01
 EARLY = 0.25
 HIDDEN = 0.1  # R^2 below which a joint score is mostly noise
@@ -65,14 +64,9 @@ def measured(surrogate: Surrogate, held: Rows, loss: str, whole: bool, seed: int
         ours, given, kind = surrogate.score(theta, x), np.asarray(score), data.score_kind
         robust = kind == "exact" and score_tail(given) > HEAVY_TAIL
         r2 = robust_score_r2(ours, given) if robust else score_r2(ours, given)
-    partner = generator(seed, "validation").permutation(len(held))
-    if networks.has_density(surrogate.network):
-        index = some_of(held, MOST_EVIDENCES)
-    x, theta = held.fetch(index)[0], held.theta
-    evidence = surrogate.log_evidence(x)
-    own, other = (surrogate.relative(theta[i], x) - evidence for i in (index, partner[index]))
-    bce = float(pair_losses(own, other).mean())
-    return Quality(bce, len(index), r2, kind, loss, whole, robust=robust)
+    value = float(held_out_losses(surrogate, held, seed).mean())
+    paired = networks.has_density(surrogate.network)
+    return Quality(value, len(index), r2, kind, loss, whole, robust=robust, paired=paired)
 
 
 def robust_score_r2(network: Floats, data: Floats) -> tuple[float, ...]:
@@ -88,9 +82,9 @@ def robust_score_r2(network: Floats, data: Floats) -> tuple[float, ...]:
     return tuple(float(value) for value in found)
 
 
-def some_of(held: Rows, most: int = MOST_PAIRS) -> np.ndarray:
+def some_of(held: Rows) -> np.ndarray:
     """Held-out rows to measure on: all, or some of them evenly spread."""
-    return np.unique(np.linspace(0, len(held) - 1, min(most, len(held))).astype(np.int64))
+    return np.unique(np.linspace(0, len(held) - 1, min(MOST_PAIRS, len(held))).astype(np.int64))
 
 
 def is_suspect(
@@ -139,8 +133,9 @@ def warn_of_poor_scores(quality: Quality, names: Sequence[str], stacklevel: int)
 
 def warn_of_harm(quality: Quality, stacklevel: int) -> None:
     """Say that the scores did harm, and that the network without them was kept."""
+    loss = "loss of pairs" if quality.paired else "BCE"
     warnings.warn(
-        f"The score term did harm: validation BCE {quality.other_bce:.4f} with scores (ASA), "
+        f"The score term did harm: validation {loss} {quality.other_bce:.4f} with scores (ASA), "
         f"{quality.validation_bce:.4f} without (BCE). The network trained without scores was kept. "
         "Are the scores right (ks.check_model), or very large in places?",
         KeepscoreWarning,

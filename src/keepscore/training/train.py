@@ -49,7 +49,7 @@ from keepscore.networks.safetensors_io import digest_of, to_tensors
 from keepscore.space import Space
 from keepscore.surrogate import NAME as SURROGATE
 from keepscore.surrogate import Surrogate, load
-from keepscore.training import history, hosts
+from keepscore.training import candidates, history, hosts
 from keepscore.training.batches import (
     Feed,
     Rows,
@@ -115,9 +115,10 @@ def train(
     Args:
         data: From `ks.simulate`, `ks.open_dataset` or `ks.dataset`.
         validation: The same; without it, a part of `data` is held out (config.validation_fraction).
-        network: "auto" (what fits the structure the data declare and the graph they live on), a
-            size of the paper's networks ("30k"), a family and size ("mlp-30k"), an Equinox module
-            with features(x) and head(features, theta), or a function of a JAX key that makes one.
+        network: "auto" (what fits the structure the data declare and the graph they live on; the
+            best of several where they declare nothing, see `training/candidates.py`), a size of the
+            paper's networks ("30k"), a family and size ("mlp-30k"), an Equinox module with
+            features(x) and head(features, theta), or a function of a JAX key that makes one.
         loss: ASA() (default), which needs scores, BCE(), or the paper's ASA.paper().
         config: A `TrainConfig`, or the paper's TrainConfig.paper(case). The defaults are the best
             we know.
@@ -148,7 +149,7 @@ def train(
         >>> surrogate.space.names, surrogate.x_shape
         (('l_x', 'l_y', 'eps'), (4, 4))
     """
-    loss = ASA() if loss is None else loss
+    loss = asked = ASA() if loss is None else loss
     config = TrainConfig() if config is None else config
     _require_kinds(loss, config, resume)
     rows, held = _rows(data, validation, loss, config)
@@ -207,6 +208,9 @@ def train(
         if isinstance(loss, ASA) and config.guard and whole:
             given = (data, validation, network, loss, config, folder, resume, progress)
             result = _guarded(result, held, *given)
+        if network == "auto" and config.compare and whole:
+            same = (data, validation, asked, config, folder, resume, progress)
+            result = _best_of_all(result, rows, held, *same)
         if folder is not None and writes:
             result.save(folder)
         hosts.meet("after the surrogate is saved")
@@ -244,6 +248,36 @@ def _guarded(
     kept = replace(other.quality, other_bce=quality.validation_bce)
     # The settings are those of the call, so that the same call finds its result.
     return replace(other, provenance=result.provenance, quality=kept)
+
+
+def _best_of_all(
+    first: Surrogate,
+    rows: Rows,
+    held: Rows,
+    data: Dataset,
+    validation: Dataset | None,
+    loss: Loss,
+    config: TrainConfig,
+    folder: Path | None,
+    resume: bool,
+    progress: bool | None,
+) -> Surrogate:
+    """The best of what "auto" may stand for; see `candidates`."""
+    others = candidates.others(rows, data)
+    if not others or candidates.is_good(first, held):
+        return first
+    best, found = first, {candidates.FIRST: candidates.criterion(first, held, config.seed)}
+    for name, choice in others.items():
+        path = None if folder is None else folder / name.replace(" ", "-")
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", KeepscoreWarning)  # said of what is kept
+            other = train(data, validation, choice, loss, config, path, resume, progress)
+        value = candidates.criterion(other, held, config.seed)
+        if value < min(found.values()):
+            best = other
+        found[name] = value
+    # The settings are those of the call, so that the same call finds its result.
+    return replace(best, provenance={**first.provenance, "candidates": found})
 
 
 def _say(result: Surrogate, progress: bool | None) -> None:

@@ -1,0 +1,126 @@
+"""Several networks where the data declare nothing: which "auto" tries, and which it keeps.
+
+For x of few numbers of which nothing is declared, "auto" takes a residual network of all of x: it
+needs no form. Two other networks do better on some data and worse on others, and nobody can tell
+beforehand:
+
+    a mixture density of x       where x is a smooth function of theta with noise, or a mixture of
+                                 few clouds; x continuous, at most 32 numbers
+    a network of some entries    where most of x is noise: those entries that tell of theta
+                                 (`numerics/dependence.py`), if they are fewer than half of 17 or
+                                 more; as a residual network and as a mixture density
+
+They are trained, the same in all else, and judged on the same held-out rows by
+
+    C = L / log 2 + (1/d) sum_k (1 - R^2_k),
+
+L the loss of pairs and R^2_k the robust R^2 of the score in parameter k (`quality`; this term only
+if exact scores are trained with). Both terms are 1 for a network that knows nothing, and L is the
+same for all of them, density or not. The least C is kept, and all are written down.
+
+Nothing more is trained where the first network has every R^2_k above .95, where it was trained for
+a stated number of epochs, beyond 30,000 rows, or with `TrainConfig(compare=False)`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import jax
+import numpy as np
+
+from keepscore import networks
+from keepscore.checks import Floats
+from keepscore.data.dataset import Dataset
+from keepscore.models.base import declares_missing
+from keepscore.networks import Network
+from keepscore.numerics.dependence import telling
+from keepscore.surrogate import Surrogate
+from keepscore.training.batches import Rows, generator, x_sample
+from keepscore.training.guard import robust_score_r2, some_of
+
+FIRST, DENSITY = "residual-25k", "mixture-10k"
+MOST_IN_DENSITY = 32  # numbers: a Cholesky factor has half their square
+LEAST_TO_SCREEN = 17
+MOST_ROWS = 30_000
+MOST_SCREENED = 10_000  # rows of the screening
+GOOD = 0.95
+
+# A name, or a function of a key that makes the network.
+Choice = str | Callable[[jax.Array], Network]
+
+
+def others(rows: Rows, data: Dataset) -> dict[str, Choice]:
+    """What to try besides the first choice of "auto", by name; nothing where that is no residual
+    network of all of x."""
+    x_shape, d = data.x.shape[1:], data.space.d
+    sample = x_sample(rows)
+    continuous = networks.is_continuous(sample)
+    holes = networks.holes_of(sample, declares_missing(data))
+    on_graph = getattr(data, "contacts", None) is not None
+    chosen = networks.name_of_auto(x_shape, data.structure, on_graph, continuous, holes)
+    if chosen != FIRST or holes != networks.NO_HOLES or len(rows) > MOST_ROWS:
+        return {}
+    size = math.prod(x_shape)
+    found: dict[str, Choice] = {}
+    if continuous and size <= MOST_IN_DENSITY:
+        found[DENSITY] = DENSITY
+    if size < LEAST_TO_SCREEN:
+        return found
+    entries = _telling(rows) + 1
+    if not 0 < 2 * len(entries) < size:
+        return found
+    found[f"{FIRST} of {len(entries)} entries"] = _of_entries("residual", x_shape, d, entries)
+    some = sample.reshape(len(sample), -1)[:, entries - 1]
+    if len(entries) <= MOST_IN_DENSITY and networks.is_continuous(some):
+        found.pop(DENSITY, None)
+        found[f"{DENSITY} of {len(entries)} entries"] = _of_entries("mixture", x_shape, d, entries)
+    return found
+
+
+def _telling(rows: Rows) -> np.ndarray:
+    """The entries of x that tell of theta, counted from 0."""
+    index = np.unique(np.linspace(0, len(rows) - 1, min(MOST_SCREENED, len(rows))).astype(int))
+    x, score = rows.fetch(index)
+    values = np.asarray(x, np.float64).reshape(len(index), -1)
+    theta = np.asarray(rows.theta[index], np.float64)
+    scores = None if score is None else np.asarray(score, np.float64)
+    return np.flatnonzero(telling(values, theta, scores))
+
+
+def _of_entries(
+    family: str, x_shape: tuple[int, ...], d: int, entries: np.ndarray
+) -> Callable[[jax.Array], Network]:
+    size = (FIRST if family == "residual" else DENSITY).rpartition("-")[2]
+    widths = networks.FAMILIES[family].sizes[size]
+    build = networks.FAMILIES[f"{family}-entries"].build
+
+    def make(key: jax.Array) -> Network:
+        rng = np.random.default_rng(np.asarray(jax.random.key_data(key)).ravel())
+        made: Network = build(x_shape, d, rng, entries=entries.tolist(), **widths)
+        return made
+
+    return make
+
+
+def criterion(surrogate: Surrogate, held: Rows, seed: int) -> float:
+    """C on held-out rows; `held` has scores if they are trained with."""
+    index = some_of(held)
+    partner = generator(seed, "validation").permutation(len(held))
+    x, score = held.fetch(index)
+    own, other = (surrogate.relative(held.theta[i], x) for i in (index, partner[index]))
+    loss = float(np.logaddexp(0.0, other - own).mean()) / math.log(2)
+    return loss if score is None else loss + float(1 - np.mean(_r2(surrogate, held, index)))
+
+
+def is_good(surrogate: Surrogate, held: Rows) -> bool:
+    """Whether the first network follows all scores so well that no other is needed."""
+    return held.scores and min(_r2(surrogate, held, some_of(held))) > GOOD
+
+
+def _r2(surrogate: Surrogate, held: Rows, index: np.ndarray) -> tuple[float, ...]:
+    x, score = held.fetch(index)
+    assert score is not None
+    ours: Floats = surrogate.score(held.theta[index], x)
+    return robust_score_r2(ours, np.asarray(score))
