@@ -22,7 +22,10 @@ def reproduce(
         str, typer.Argument(help="sis, gaussian, student-t, all (these three), or sis-large.")
     ],
     profile: Annotated[
-        str, typer.Option(help="smoke (a minute), laptop (an hour per model), committed, or paper.")
+        str,
+        typer.Option(
+            help="smoke (a minute), laptop (an hour per model), committed, paper, falling."
+        ),
     ] = "laptop",
     out: Annotated[Path, typer.Option("--out", "-o", help="Folder for cells and figures.")] = Path(
         "runs/reproduce"

@@ -1,0 +1,105 @@
+"""What "auto" tries where nothing is declared, and what it keeps."""
+
+import numpy as np
+import pytest
+
+import keepscore as ks
+from keepscore.training import candidates
+from keepscore.training.batches import open_rows
+from keepscore.training.config import TrainConfig
+
+RNG = np.random.default_rng
+SHORT = TrainConfig(length="paper", guard=False)  # 40 epochs, and counted as whole
+
+
+def space(d=2):
+    return ks.Space([ks.Parameter(f"t{k}", -1.0, 1.0, transform="identity") for k in range(d)])
+
+
+def noisy(n, noise, seed=0, score=True, p=2):
+    """p numbers theta + N(0, .3^2), then heavy-tailed noise."""
+    rng = RNG(seed)
+    own = space(p)
+    theta = own.uniform(n, rng)
+    signal = theta + 0.3 * rng.standard_normal(theta.shape)
+    x = np.concatenate([signal, rng.standard_t(2, (n, noise))], axis=1)
+    return ks.dataset(theta, x, space=own, score=(signal - theta) / 0.09 if score else None)
+
+
+def tried(data):
+    return list(candidates.others(open_rows(data, None, data.score is not None, 1 << 30), data))
+
+
+def test_what_is_tried():
+    assert tried(noisy(300, 0)) == ["mixture-10k"]
+    assert tried(noisy(300, 6)) == ["mixture-10k"]  # too few numbers to choose among
+    some = ["residual-25k of 2 entries", "mixture-10k of 2 entries"]
+    assert tried(noisy(300, 40)) == some
+    assert tried(noisy(300, 40, score=False)) == some
+    assert tried(noisy(300, 15)) == some
+    counted = noisy(300, 0)
+    whole = ks.dataset(counted.theta, np.round(counted.x), score=counted.score, space=counted.space)
+    assert tried(whole) == []  # no density on a lattice
+
+
+def test_nothing_is_tried_where_most_entries_tell():
+    many = noisy(600, 0, p=20)
+    assert tried(many) == ["mixture-10k"]
+
+
+def test_nothing_is_tried_where_something_is_declared():
+    model = ks.models.SIS()
+    assert tried(ks.simulate(model, 200)) == []
+
+
+@pytest.fixture(scope="module")
+def trained():
+    data = noisy(512, 40)
+    return data, ks.train(data, config=SHORT, progress=False)
+
+
+def test_the_best_is_kept_and_written_down(trained):
+    data, surrogate = trained
+    found = surrogate.provenance["candidates"]
+    assert set(found) == {"residual-25k", *tried(data)}
+    best = min(found, key=found.get)
+    assert best != "residual-25k"  # 40 of 42 numbers are noise
+    kind = "Mixture" if best.startswith("mixture") else "Residual"
+    assert type(surrogate.network.network).__name__ == f"{kind}OfEntries"
+    # It is the better one on data that were not used for the choice, too.
+    alone = ks.train(data, network="residual-25k", config=SHORT, progress=False)
+    fresh = noisy(1000, 40, seed=9)
+    x, theta = np.asarray(fresh.x), np.asarray(fresh.theta)
+    losses = [
+        np.logaddexp(0, s.relative(np.roll(theta, 1, 0), x) - s.relative(theta, x)).mean()
+        for s in (surrogate, alone)
+    ]
+    assert losses[0] < losses[1]
+
+
+def test_without_comparing_the_first_is_kept(trained):
+    data, _ = trained
+    alone = TrainConfig(length="paper", guard=False, compare=False)
+    surrogate = ks.train(data, config=alone, progress=False)
+    assert "candidates" not in surrogate.provenance
+    assert type(surrogate.network.network).__name__ == "ResidualNetwork"
+
+
+def test_a_run_on_disk_is_found_again(trained, tmp_path):
+    data, surrogate = trained
+    made = ks.train(data, config=SHORT, path=tmp_path / "run", progress=False)
+    theta, x = np.asarray(data.theta[:8]), np.asarray(data.x[:8])
+    np.testing.assert_array_equal(made.relative(theta, x), surrogate.relative(theta, x))
+    for again in (
+        ks.load(tmp_path / "run"),
+        ks.train(data, config=SHORT, path=tmp_path / "run", progress=False),
+    ):
+        np.testing.assert_array_equal(again.relative(theta, x), made.relative(theta, x))
+        assert again.provenance["candidates"] == made.provenance["candidates"]
+
+
+def test_a_good_first_network_is_enough():
+    """Linear, tame scores: R^2 near 1, and nothing else is trained."""
+    surrogate = ks.train(noisy(2000, 0), config=SHORT, progress=False)
+    assert min(surrogate.quality.score_r2) > candidates.GOOD
+    assert "candidates" not in surrogate.provenance
