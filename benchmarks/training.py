@@ -130,10 +130,11 @@ def _matrix_products(jaxpr: Any) -> int:
             (contracted, _), _ = equation.params["dimension_numbers"]
             inner = np.prod([equation.invars[0].aval.shape[i] for i in contracted], dtype=np.int64)
             count += 2 * int(inner) * int(np.prod(equation.outvars[0].aval.shape, dtype=np.int64))
+        times = equation.params["length"] if equation.primitive.name == "scan" else 1
         for value in equation.params.values():
             inner_jaxpr = getattr(value, "jaxpr", None)
             if inner_jaxpr is not None:
-                count += _matrix_products(inner_jaxpr)
+                count += times * _matrix_products(inner_jaxpr)
     return count
 
 

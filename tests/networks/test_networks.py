@@ -80,10 +80,11 @@ def test_convolution_in_time_as_a_matrix_product_equals_lax_conv():
     np.testing.assert_allclose(eqx.filter_jit(layer)(z), np.stack(plain), atol=1e-5)
 
 
-@pytest.mark.parametrize("inputs", [3, 1])
-def test_convolution_with_pooling_as_matrix_products_equals_lax_conv(inputs):
-    """One input goes by windows, several by Winograd; height and width differ on purpose."""
-    layer, z = ConvPool(inputs, 4, RNG), normal(10, 5, 14, inputs)
+@pytest.mark.parametrize(("inputs", "fields"), [(3, 5), (64, 5), (1, 5), (1, 32)])
+def test_convolution_with_pooling_as_matrix_products_equals_lax_conv(inputs, fields):
+    """One input goes by windows (32 fields in three blocks), several by Winograd (64 with spare
+    channels); height and width differ on purpose."""
+    layer, z = ConvPool(inputs, 4, RNG), normal(10, fields, 14, inputs)
     _same_map(layer.as_products, layer.by_convolution, z)
 
 
@@ -98,10 +99,10 @@ def test_winograds_scheme_keeps_the_accuracy_of_float32():
     np.testing.assert_allclose(found, expected, atol=3e-6 * np.abs(expected).max())
 
 
-@pytest.mark.parametrize("inputs", [3, 1])
-def test_convolution_with_pooling_can_be_differentiated_twice(inputs):
+@pytest.mark.parametrize(("inputs", "fields"), [(3, 2), (64, 2), (1, 2), (1, 160)])
+def test_convolution_with_pooling_can_be_differentiated_twice(inputs, fields):
     """The backward passes are our own; autodiff of them, against autodiff of `lax.conv` twice."""
-    layer, z = ConvPool(inputs, 4, RNG), normal(6, 2, 6, inputs)
+    layer, z = ConvPool(inputs, 4, RNG), normal(6, fields, 6, inputs)
 
     def second(name):
         def slope(layer):
