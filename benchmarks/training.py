@@ -36,9 +36,8 @@ STEPS = {"3k": 512, "10k": 384, "30k": 256, "100k": 64, "300k": 64, "1m": 64}
 # Pairs of rounds, one BCE and one ASA: fewer where a round is long.
 ROUNDS = {"3k": 11, "10k": 11, "30k": 11, "100k": 7, "300k": 5, "1m": 3}
 SIS_SIZES, FIELD_SIZES = ("3k", "10k", "30k", "100k"), ("30k", "100k", "300k", "1m")
-# Floating-point operations (in millions) of a step of the field networks with scores, as their first
-# program did it: each product once. What is computed again today to spare memory does not count as
-# work done.
+# Millions of floating-point operations in a step of the field networks with scores, as their first
+# program did it: each product once. What is computed again to spare memory is no work done.
 FIELD_MFLOP = {"30k": 268, "100k": 861, "300k": 2051, "1m": 7429}
 ALL = tuple(("sis", s) for s in SIS_SIZES) + tuple(("field", s) for s in FIELD_SIZES)
 
