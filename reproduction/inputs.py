@@ -1,7 +1,9 @@
 """What the cells of a case share: data sets, test sets with their exact results, example data.
 
 All of it lies under `<path>/.work/<case>/`, is made when first needed and found again afterwards.
-The folder can be deleted at any time; what is in it can be made again, to the same numbers.
+The folder can be deleted at any time; what is in it can be made again, to the same numbers. The
+exact results of the tests take half an hour of a core per field case, and are small: they are kept
+beside the cells too, as `<path>/<case>/exact-ltest.npz` and `exact-etest.npz`.
 
     train-n30000-s0/  validation-n30000-s0/     data sets, by size and seed
     ltest/  etest/                              pairs and groups, with exact results
@@ -10,6 +12,8 @@ The folder can be deleted at any time; what is in it can be made again, to the s
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -19,7 +23,7 @@ from numpy.typing import NDArray
 
 from keepscore import Dataset, Likelihood, Space, mle, simulate
 from keepscore.evaluation import ETestSet, LTestSet, etest_set, ltest_set
-from keepscore.files import make_folder
+from keepscore.files import make_folder, write_atomically
 from keepscore.models import Model, build
 from reproduction.cases import Cell, SweepPlan, find_case
 
@@ -29,6 +33,7 @@ Integers = NDArray[np.int64]
 # Seeds of the tests: one for all cells, so that cells differ by their training alone.
 TEST_SEED = 1000
 EXAMPLE_STREAM = 0xE8A9
+RESULTS = "exact.npz"  # what ltest_set and etest_set write into their folder
 
 
 @dataclass(frozen=True)
@@ -69,27 +74,42 @@ class Workspace:
 
     def ltest(self, plan: SweepPlan) -> LTestSet:
         sizes = plan.evaluation
-        return ltest_set(
-            self.model(),
-            sizes.pairs,
-            TEST_SEED,
-            sizes.exact,
-            sizes.evidence,
-            sizes.intervals,
-            self.folder / "ltest",
-        )
+        with self._keeping("ltest") as path:
+            return ltest_set(
+                self.model(),
+                sizes.pairs,
+                TEST_SEED,
+                sizes.exact,
+                sizes.evidence,
+                sizes.intervals,
+                path,
+            )
 
     def etest(self, plan: SweepPlan) -> ETestSet:
         sizes = plan.evaluation
-        return etest_set(
-            self.model(),
-            sizes.grid,
-            sizes.groups,
-            sizes.size,
-            TEST_SEED,
-            points=sizes.points,
-            path=self.folder / "etest",
-        )
+        with self._keeping("etest") as path:
+            return etest_set(
+                self.model(),
+                sizes.grid,
+                sizes.groups,
+                sizes.size,
+                TEST_SEED,
+                points=sizes.points,
+                path=path,
+            )
+
+    @contextmanager
+    def _keeping(self, test: str) -> Iterator[Path]:
+        """The folder of a test, with the exact results that are kept, if they are; else they are
+        kept afterwards."""
+        work, kept = self.folder / test, self.path / self.case / f"exact-{test}.npz"
+        if kept.exists() and not (work / RESULTS).exists():
+            make_folder(work)
+            write_atomically(work / RESULTS, lambda file: file.write(kept.read_bytes()))
+        yield work
+        if not kept.exists():
+            make_folder(kept.parent)
+            write_atomically(kept, lambda file: file.write((work / RESULTS).read_bytes()))
 
     def checkpoints(self, cell: Cell) -> Path:
         return self.folder / "cells" / cell.key

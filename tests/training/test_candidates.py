@@ -31,9 +31,10 @@ def tried(data):
 
 
 def test_what_is_tried():
-    assert tried(noisy(300, 0)) == ["mixture-10k"]
-    assert tried(noisy(300, 6)) == ["mixture-10k"]  # too few numbers to choose among
-    some = ["residual-25k of 2 entries", "mixture-10k of 2 entries"]
+    densities = ["mixture-3k", "mixture-10k"]
+    assert tried(noisy(300, 0)) == densities
+    assert tried(noisy(300, 6)) == densities  # too few numbers to choose among
+    some = [f"{name} of 2 entries" for name in ("residual-25k", *densities)]
     assert tried(noisy(300, 40)) == some
     assert tried(noisy(300, 40, score=False)) == some
     assert tried(noisy(300, 15)) == some
@@ -44,7 +45,7 @@ def test_what_is_tried():
 
 def test_nothing_is_tried_where_most_entries_tell():
     many = noisy(600, 0, p=20)
-    assert tried(many) == ["mixture-10k"]
+    assert tried(many) == ["mixture-3k", "mixture-10k"]
 
 
 def test_nothing_is_tried_where_something_is_declared():

@@ -34,6 +34,7 @@ from keepscore.networks.exponential_family import Layers
 from keepscore.networks.layers import Source, beginning_small, scattered
 
 SIZES: dict[str, dict[str, int | tuple[int, ...]]] = {
+    "3k": {"components": 1, "widths": (64, 64)},  # one Gaussian
     "10k": {"components": 4, "widths": (64, 64)},
     "30k": {"components": 8, "widths": (128, 128)},
 }

@@ -1,14 +1,14 @@
 """Several networks where the data declare nothing: which "auto" tries, and which it keeps.
 
 For x of few numbers of which nothing is declared, "auto" takes a residual network of all of x: it
-needs no form. Two other networks do better on some data and worse on others, and nobody can tell
+needs no form. Two other kinds do better on some data and worse on others, and nobody can tell
 beforehand:
 
-    a mixture density of x       where x is a smooth function of theta with noise, or a mixture of
-                                 few clouds; x continuous, at most 32 numbers
-    a network of some entries    where most of x is noise: those entries that tell of theta
+    densities of x               where x is a smooth function of theta with noise (one Gaussian), or
+                                 a mixture of few clouds (four); x continuous, at most 32 numbers
+    networks of some entries     where most of x is noise: those entries that tell of theta
                                  (`numerics/dependence.py`), if they are fewer than half of 17 or
-                                 more; as a residual network and as a mixture density
+                                 more; as a residual network and as the same densities
 
 They are trained, the same in all else, and judged on the same held-out rows by
 
@@ -40,7 +40,7 @@ from keepscore.surrogate import Surrogate
 from keepscore.training.batches import Rows, generator, x_sample
 from keepscore.training.guard import robust_score_r2, some_of
 
-FIRST, DENSITY = "residual-25k", "mixture-10k"
+FIRST, DENSITIES = "residual-25k", ("mixture-3k", "mixture-10k")
 MOST_IN_DENSITY = 32  # numbers: a Cholesky factor has half their square
 LEAST_TO_SCREEN = 17
 MOST_ROWS = 30_000
@@ -63,20 +63,17 @@ def others(rows: Rows, data: Dataset) -> dict[str, Choice]:
     if chosen != FIRST or holes != networks.NO_HOLES or len(rows) > MOST_ROWS:
         return {}
     size = math.prod(x_shape)
-    found: dict[str, Choice] = {}
-    if continuous and size <= MOST_IN_DENSITY:
-        found[DENSITY] = DENSITY
-    if size < LEAST_TO_SCREEN:
-        return found
-    entries = _telling(rows) + 1
-    if not 0 < 2 * len(entries) < size:
-        return found
-    found[f"{FIRST} of {len(entries)} entries"] = _of_entries("residual", x_shape, d, entries)
-    some = sample.reshape(len(sample), -1)[:, entries - 1]
-    if len(entries) <= MOST_IN_DENSITY and networks.is_continuous(some):
-        found.pop(DENSITY, None)
-        found[f"{DENSITY} of {len(entries)} entries"] = _of_entries("mixture", x_shape, d, entries)
-    return found
+    entries = _telling(rows) + 1 if size >= LEAST_TO_SCREEN else np.arange(size) + 1
+    if 0 < 2 * len(entries) < size:
+        some = sample.reshape(len(sample), -1)[:, entries - 1]
+        dense = len(entries) <= MOST_IN_DENSITY and networks.is_continuous(some)
+        names = (FIRST, *DENSITIES) if dense else (FIRST,)
+        return {
+            f"{name} of {len(entries)} entries": _of_entries(name, x_shape, d, entries)
+            for name in names
+        }
+    dense = size <= MOST_IN_DENSITY and continuous
+    return {name: name for name in DENSITIES} if dense else {}
 
 
 def _telling(rows: Rows) -> np.ndarray:
@@ -90,9 +87,9 @@ def _telling(rows: Rows) -> np.ndarray:
 
 
 def _of_entries(
-    family: str, x_shape: tuple[int, ...], d: int, entries: np.ndarray
+    name: str, x_shape: tuple[int, ...], d: int, entries: np.ndarray
 ) -> Callable[[jax.Array], Network]:
-    size = (FIRST if family == "residual" else DENSITY).rpartition("-")[2]
+    family, _, size = name.rpartition("-")
     widths = networks.FAMILIES[family].sizes[size]
     build = networks.FAMILIES[f"{family}-entries"].build
 
