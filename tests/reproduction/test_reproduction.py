@@ -2,10 +2,12 @@
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import invented
@@ -38,7 +40,7 @@ from reproduction.cell import run_cell
 from reproduction.claims import CLAIMS, judge
 from reproduction.document import cut, fill, sections
 from reproduction.figures.by_case import figures_from
-from reproduction.inputs import plane
+from reproduction.inputs import Workspace, plane
 from reproduction.results import (
     EXACT,
     TIMING,
@@ -117,6 +119,24 @@ def test_a_cell_of_ours_is_trained_as_advised(tmp_path):
     assert settings["config"]["schedule"] == "cosine"
     assert settings["config"]["symmetries"]
     assert [r.cell for r in load_results(tmp_path, "sis")] == [result.cell]
+
+
+def test_exact_results_are_kept_and_taken_from_where_they_are_kept(tmp_path, monkeypatch):
+    """Computed once; a new working folder takes them from beside the cells, and computes nothing.
+    Those of other settings are refused."""
+    plan, workspace = find_plan("sis", "smoke"), Workspace(tmp_path, "sis")
+    workspace.make()
+    first = workspace.etest(plan)
+    assert (tmp_path / "sis" / "exact-etest.npz").exists()
+    shutil.rmtree(tmp_path / ".work")
+    with monkeypatch.context() as patch:
+        patch.setattr(sys.modules["keepscore.evaluation.etest"], "infer", None)
+        again = workspace.etest(plan)
+    np.testing.assert_array_equal(first.exact.statistic, again.exact.statistic)
+    shutil.rmtree(tmp_path / ".work")
+    other = replace(plan, evaluation=replace(plan.evaluation, groups=plan.evaluation.groups + 1))
+    with pytest.raises(MismatchError):
+        workspace.etest(other)
 
 
 def test_committed_and_paper_share_their_test_sizes():

@@ -53,6 +53,15 @@ def test_nothing_is_tried_where_something_is_declared():
     assert tried(ks.simulate(model, 200)) == []
 
 
+@pytest.mark.parametrize("noise", [0, 6, 15, 40])
+def test_no_more_are_trained_than_counted_on(noise):
+    data = noisy(300, noise)
+    shape = data.x.shape[1:]
+    assert 1 + len(tried(data)) <= candidates.most_trainings(shape, None)
+    assert candidates.most_trainings(shape, "iid") == 1
+    assert candidates.most_trainings((300,), None) == 1
+
+
 @pytest.fixture(scope="module")
 def trained():
     data = noisy(512, 40)

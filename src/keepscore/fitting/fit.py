@@ -72,6 +72,7 @@ from keepscore.models.narrowed import Narrowed
 from keepscore.reports.compose import report
 from keepscore.surrogate import Surrogate, load
 from keepscore.training import TrainConfig, train
+from keepscore.training.candidates import most_trainings
 
 # Shares of the whole time.
 FIRST_SHARE, RACE_SHARE, EXACT_SHARE, END_SHARE = 0.2, 0.1, 0.1, 0.2
@@ -377,8 +378,11 @@ class _Run:
     def _first(self, config: TrainConfig) -> Attempt:
         costs, d = self.record.costs, self.model.space.d
         each = costs["simulation"] + (costs["score"] if self.record.loss == "ASA" else 0.0)
-        # Scores that are followed badly are held against a training without them.
+        # Scores that are followed badly are held against a training without them, and "auto" may
+        # try several networks.
         trainings = 2 if self.record.loss == "ASA" else 1
+        if self.network == "auto":
+            trainings *= most_trainings(self.model.x_shape, self.model.structure)
         rates = Rates(each, trainings * costs["update"], trainings * costs["start"])
         left = self._for_rounds()
         for seconds in (FIRST_SHARE * self.clock.seconds, left):

@@ -16,6 +16,7 @@ from keepscore.networks.base import (
 )
 from keepscore.networks.catalogue import (
     FAMILIES,
+    FEW,
     computation,
     describe,
     is_continuous,
@@ -38,6 +39,7 @@ from keepscore.networks.spectral import SpectralNetwork, TailedSpectralNetwork
 
 __all__ = [
     "FAMILIES",
+    "FEW",
     "MLP",
     "NO_HOLES",
     "GraphNetwork",

@@ -25,7 +25,7 @@ a stated number of epochs, beyond 30,000 rows, or with `TrainConfig(compare=Fals
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import jax
 import numpy as np
@@ -74,6 +74,14 @@ def others(rows: Rows, data: Dataset) -> dict[str, Choice]:
         }
     dense = size <= MOST_IN_DENSITY and continuous
     return {name: name for name in DENSITIES} if dense else {}
+
+
+def most_trainings(x_shape: Sequence[int], structure: str | None) -> int:
+    """How many networks "auto" may train on such data, at most."""
+    size = math.prod(x_shape)
+    if structure is not None or size > networks.FEW:
+        return 1
+    return 1 + len(DENSITIES) + (size >= LEAST_TO_SCREEN)
 
 
 def _telling(rows: Rows) -> np.ndarray:
