@@ -26,12 +26,12 @@ from typing import Any
 
 import keepscore as ks
 from benchmarks import machine, refinement_accuracy, refinement_controls, refinement_cost
+from benchmarks.pages import write_between
 from benchmarks.refinement_surrogates import CASES
 from keepscore.files import make_folder, read_json, write_json
 
 RESULTS = machine.ROOT / "benchmarks" / "results"
 PAGE = machine.ROOT / "docs" / "benchmarks.md"
-MARKS = ("<!-- refinement: begin -->", "<!-- refinement: end -->")  # in docs/benchmarks.md
 EVALUATIONS = (20, 40)
 SIDES = (25, 49, 75)
 
@@ -95,9 +95,7 @@ def table(result: dict[str, Any]) -> str:
 
 def write_page(page: Path, result: dict[str, Any]) -> None:
     """The tables between the page's two marks."""
-    text = page.read_text()
-    begin, end = text.index(MARKS[0]) + len(MARKS[0]), text.index(MARKS[1])
-    page.write_text(f"{text[:begin]}\n\n{table(result)}\n\n{text[end:]}")
+    write_between(page, "refinement", f"\n{table(result)}\n")
 
 
 if __name__ == "__main__":

@@ -22,6 +22,7 @@ import numpy as np
 
 import keepscore as ks
 from benchmarks import machine
+from benchmarks.pages import PAGE, write_between
 from benchmarks.sbibm.tasks import HELD_BACK, TASKS
 from keepscore.errors import KeepscoreWarning
 from keepscore.files import make_folder, read_json, write_json
@@ -31,7 +32,6 @@ from keepscore.training.candidates import criterion
 N, FRESH, FRESH_SEED = 1_000, 2_000, 77
 SEEDS = (0, 1, 2)
 RESULTS = machine.ROOT / "benchmarks" / "results" / "sbibm-ablation"
-MARKS = ("<!-- sbibm-ablation: begin -->", "<!-- sbibm-ablation: end -->")
 # Name -> network, loss and changed settings.
 Row = tuple[str, ks.BCE | ks.ASA, dict[str, Any]]
 ROWS: dict[str, Row] = {
@@ -107,13 +107,6 @@ def table(records: list[dict[str, Any]]) -> str:
     return "\n".join(lines)
 
 
-def write_page(page: Path, records: list[dict[str, Any]]) -> None:
-    """The table between the page's two marks."""
-    text = page.read_text()
-    begin, end = text.index(MARKS[0]) + len(MARKS[0]), text.index(MARKS[1])
-    page.write_text(f"{text[:begin]}\n{table(records)}\n{text[end:]}")
-
-
 def main(arguments: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks.sbibm.ablation", description=__doc__
@@ -122,7 +115,7 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--page", action="store_true", help="run nothing; write the table")
     asked = parser.parse_args(arguments)
     if asked.page:
-        write_page(machine.ROOT / "docs" / "benchmarks.md", found())
+        write_between(PAGE, "sbibm-ablation", table(found()))
         return
     print(table(run(seeds=tuple(asked.seeds))))
 

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks import machine
+from benchmarks.pages import PAGE, write_between
 from benchmarks.sbibm import cell, figure
 from benchmarks.sbibm.reference import OBSERVATIONS
 from benchmarks.sbibm.tasks import HELD_BACK, TASKS
@@ -26,7 +27,6 @@ from keepscore.files import read_json
 
 SIZES = (1_000, 10_000)
 AMORTISED, SEQUENTIAL = ("NRE", "NPE", "NLE"), ("SNRE", "SNPE", "SNLE")
-MARKS = ("<!-- sbibm: begin -->", "<!-- sbibm: end -->")  # in docs/benchmarks.md
 RESULTS = machine.ROOT / "benchmarks" / "results" / "sbibm"
 
 
@@ -120,9 +120,7 @@ def table(cells: Iterable[dict[str, Any]]) -> str:
 
 def write_page(page: Path, image: Path, cells: Sequence[dict[str, Any]]) -> None:
     """The table between the page's two marks, and the figure."""
-    text = page.read_text()
-    begin, end = text.index(MARKS[0]) + len(MARKS[0]), text.index(MARKS[1])
-    page.write_text(f"{text[:begin]}\n{table(cells)}\n{text[end:]}")
+    write_between(page, "sbibm", table(cells))
     save_figure(figure.against_simulations(means(cells), published()), image)
 
 
@@ -136,8 +134,7 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--page", action="store_true", help="run nothing; write table and figure")
     asked = parser.parse_args(arguments)
     if asked.page:
-        docs = machine.ROOT / "docs"
-        write_page(docs / "benchmarks.md", docs / "images" / "sbibm.svg", found())
+        write_page(PAGE, PAGE.parent / "images" / "sbibm.svg", found())
         return
     run(False, asked.tasks, asked.n, asked.methods, asked.seeds, asked.observations)
     print(table(found()))

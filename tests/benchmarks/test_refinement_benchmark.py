@@ -12,6 +12,7 @@ from scipy import stats
 
 import keepscore as ks
 from benchmarks import refinement, refinement_accuracy, refinement_controls, refinement_cost
+from benchmarks.pages import marks
 from keepscore.space import Parameter, Space
 
 
@@ -116,9 +117,7 @@ def test_the_tables_say_what_the_cells_say():
 
 def test_the_page_keeps_everything_but_its_tables(tmp_path):
     page = tmp_path / "page.md"
-    page.write_text(
-        "before\n" + refinement.MARKS[0] + "\nold\n" + refinement.MARKS[1] + "\nafter\n"
-    )
+    page.write_text("before\n" + "\nold\n".join(marks("refinement")) + "\nafter\n")
     refinement.write_page(page, {"cells": {}})
     text = page.read_text()
     assert text.startswith("before\n")

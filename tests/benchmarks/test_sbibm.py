@@ -9,8 +9,9 @@ from scipy import integrate, stats
 
 pytest.importorskip("sklearn")
 
+from benchmarks import pages
+from benchmarks.sbibm import ablation, sweep
 from benchmarks.sbibm import c2st as c2st_module
-from benchmarks.sbibm import sweep
 from benchmarks.sbibm.c2st import c2st
 from benchmarks.sbibm.tasks import TASKS
 from keepscore.models.from_functions import central_differences
@@ -136,7 +137,8 @@ def test_the_table_puts_ours_beside_the_published():
 
 def test_the_page_is_written_between_its_marks(tmp_path):
     page, image = tmp_path / "page.md", tmp_path / "sbibm.svg"
-    page.write_text(f"before\n{sweep.MARKS[0]}\nold\n{sweep.MARKS[1]}\nafter\n")
+    begin, end = pages.marks("sbibm")
+    page.write_text(f"before\n{begin}\nold\n{end}\nafter\n")
     cells = [{"task": "slcp", "n": 1000, "method": "asa", "seed": 0, "c2st": {"1": 0.7}}]
     sweep.write_page(page, image, cells)
     text = page.read_text()
@@ -147,6 +149,26 @@ def test_the_page_is_written_between_its_marks(tmp_path):
     assert image.stat().st_size > 10_000
     sweep.write_page(page, image, cells)
     assert page.read_text() == text
+
+
+def test_a_table_without_a_place_is_said(tmp_path):
+    page = tmp_path / "page.md"
+    page.write_text("no marks")
+    with pytest.raises(ValueError, match="no place"):
+        pages.write_between(page, "sbibm", "table")
+    assert page.read_text() == "no marks"
+
+
+def test_the_ablation_has_medians_over_seeds():
+    records = [
+        {"task": "sir", "row": "without scores", "seed": s, "criterion": c, "seconds": 9.0}
+        for s, c in enumerate((0.5, 0.1, 0.2))
+    ]
+    assert ablation.table(records).splitlines() == [
+        "| | sir* | seconds |",
+        "|---|--:|--:|",
+        "| without scores | 0.200 (3) | 9 |",
+    ]
 
 
 @pytest.mark.parametrize(("n", "d"), [(600, 1), (1130, 3)])
