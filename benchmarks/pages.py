@@ -1,4 +1,4 @@
-"""Tables in the documentation, each between two marks of its own: `<!-- name: begin -->` and `end`."""
+"""Tables in the documentation, each between two marks, `<!-- name: begin -->` and `end`."""
 
 from __future__ import annotations
 

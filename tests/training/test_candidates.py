@@ -95,9 +95,13 @@ def test_without_comparing_the_first_is_kept(trained):
     assert type(surrogate.network.network).__name__ == "ResidualNetwork"
 
 
-def test_a_run_on_disk_is_found_again(trained, tmp_path):
+def test_a_run_on_disk_is_found_again_and_told(trained, tmp_path, capsys):
     data, surrogate = trained
-    made = ks.train(data, config=SHORT, path=tmp_path / "run", progress=False)
+    made = ks.train(data, config=SHORT, path=tmp_path / "run", progress=True)
+    told = capsys.readouterr().err
+    best = min(made.provenance["candidates"], key=made.provenance["candidates"].get)
+    assert f'"auto" kept {best}' in told
+    assert '"auto" tries mixture-3k of 2 entries too' in told
     theta, x = np.asarray(data.theta[:8]), np.asarray(data.x[:8])
     np.testing.assert_array_equal(made.relative(theta, x), surrogate.relative(theta, x))
     for again in (

@@ -268,6 +268,7 @@ def _best_of_all(
         return first
     best, found = first, {candidates.FIRST: candidates.criterion(first, held, config.seed)}
     for name, choice in others.items():
+        _tell(f'"auto" tries {name} too', progress)
         path = None if folder is None else folder / name.replace(" ", "-")
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", KeepscoreWarning)  # said of what is kept
@@ -276,6 +277,8 @@ def _best_of_all(
         if value < min(found.values()):
             best = other
         found[name] = value
+    each = ", ".join(f"{name} {value:.3f}" for name, value in found.items())
+    _tell(f'"auto" kept {min(found, key=found.__getitem__)}; losses: {each}', progress)
     # The settings are those of the call, so that the same call finds its result.
     return replace(best, provenance={**first.provenance, "candidates": found})
 
@@ -284,12 +287,17 @@ def _say(result: Surrogate, progress: bool | None) -> None:
     """One line on the quality, where progress is shown; warnings in any case."""
     quality, names = result.quality, result.space.names
     assert quality is not None
-    LOG.info(quality.line(names))
-    if is_shown(progress):
-        print(quality.line(names), file=sys.stderr)
+    _tell(quality.line(names), progress)
     if quality.loss == "BCE" and quality.other_bce is not None:
         warn_of_harm(quality, stacklevel=3)
     warn_of_poor_scores(quality, names, stacklevel=3)
+
+
+def _tell(line: str, progress: bool | None) -> None:
+    """To the log, and where progress is shown."""
+    LOG.info(line)
+    if is_shown(progress):
+        print(line, file=sys.stderr)
 
 
 def _some_scores(rows: Rows) -> Floats:
