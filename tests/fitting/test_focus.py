@@ -1,12 +1,14 @@
 """Focused surrogates: regions of any shape survive, killed runs go on, the outside is refused."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 
 import keepscore as ks
 from keepscore.errors import DomainError, MismatchError, ShapeError
 from keepscore.fitting import focus as focus_module
-from keepscore.fitting.focus import find_region, focus
+from keepscore.fitting.focus import _as_before, find_region, focus
 from keepscore.models.base import Symmetry
 
 RADIUS = 0.6
@@ -202,3 +204,15 @@ def test_simulations_at_given_theta(tmp_path):
         ks.simulate(model, 150, theta=theta + 2)
     with pytest.raises(DomainError, match="numbers"):
         ks.simulate(model, 600_000, theta=np.zeros((600_000, 2)))
+
+
+def test_rounds_between_the_first_and_the_last_keep_the_network():
+    def before(found):
+        return SimpleNamespace(provenance={"candidates": found} if found else {})
+
+    found = {"residual-25k": 0.5, "mixture-3k": 0.2}
+    assert _as_before("auto", before(found)) == "mixture-3k"
+    assert _as_before("auto", before({**found, "mixture-3k of 2 entries": 0.1})) == "auto"
+    assert _as_before("auto", before({})) == "auto"
+    assert _as_before("mlp-1k", before(found)) == "mlp-1k"
+    assert _as_before("auto", None) == "auto"

@@ -50,6 +50,7 @@ from keepscore.inference.smc import smc
 from keepscore.likelihood import Integers, Likelihood, as_groups
 from keepscore.losses import Loss
 from keepscore.models.base import Model, declares_missing
+from keepscore.networks import names
 from keepscore.space import Space
 from keepscore.surrogate import Surrogate
 from keepscore.training import TrainConfig, train
@@ -102,7 +103,8 @@ def focus(
         path: Folder for simulations and trainings; the same call goes on where it was.
         seed: Seed of everything random.
         drop: c, how far below its maximum the log-likelihood may be inside the region.
-        network, loss, config: As for `ks.train`, in every round.
+        network, loss, config: As for `ks.train`, in every round; where "auto" compares several
+            networks, it does so in the first round and in the last.
         jobs: Worker processes for simulations.
         progress: Show bars; by default only on a terminal.
         after: A data set over the whole box and a surrogate trained on it: rounds go on from there,
@@ -173,7 +175,8 @@ def focus(
             space = _shrunken(model, space, region.theta)
         data = _inside(sets, space)
         own = None if where is None else where / "surrogate"
-        surrogate = train(data, None, network, loss, config, own, progress=progress)
+        choice = network if r == 0 or spent == n else _as_before(network, surrogate)
+        surrogate = train(data, None, choice, loss, config, own, progress=progress)
         records.append(
             {
                 "simulations": count,
@@ -193,6 +196,16 @@ def focus(
     if folder is not None:
         result.save(folder / "surrogate")
     return result
+
+
+def _as_before(network: NetworkChoice, before: Surrogate | None) -> NetworkChoice:
+    """Where "auto" has several candidates, they are compared in the first round and in the last;
+    rounds between them take the one that was kept, if it has a name."""
+    found = {} if before is None else before.provenance.get("candidates", {})
+    if network != "auto" or not found:
+        return network
+    kept = str(min(found, key=found.__getitem__))
+    return kept if kept in names() else network
 
 
 def find_region(
