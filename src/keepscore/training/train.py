@@ -267,12 +267,13 @@ def _best_of_all(
     if not others or candidates.is_good(first, held):
         return first
     best, found = first, {candidates.FIRST: candidates.criterion(first, held, config.seed)}
+    alone = replace(config, guard=False)  # scores that did harm would show in the criterion
     for name, choice in others.items():
         _tell(f'"auto" tries {name} too', progress)
         path = None if folder is None else folder / name.replace(" ", "-")
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", KeepscoreWarning)  # said of what is kept
-            other = train(data, validation, choice, loss, config, path, resume, progress)
+            other = train(data, validation, choice, loss, alone, path, resume, progress)
         value = candidates.criterion(other, held, config.seed)
         if value < min(found.values()):
             best = other
