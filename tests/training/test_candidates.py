@@ -87,6 +87,19 @@ def test_the_best_is_kept_and_written_down(trained):
     assert losses[0] < losses[1]
 
 
+def test_joint_scores_do_not_count(trained):
+    """They scatter by an unknown amount: the loss of pairs decides alone."""
+    data, surrogate = trained
+    joint = ks.dataset(data.theta, data.x, data.score, space=data.space, score_kind="joint")
+    none = ks.dataset(data.theta, data.x, space=data.space)
+    exact, with_joint, without = (
+        candidates.criterion(surrogate, open_rows(d, None, d.score is not None, 1 << 30), 0)
+        for d in (data, joint, none)
+    )
+    assert with_joint == without < exact
+    assert not candidates.is_good(surrogate, open_rows(joint, None, True, 1 << 30))
+
+
 def test_without_comparing_the_first_is_kept(trained):
     data, _ = trained
     alone = TrainConfig(length="paper", guard=False, compare=False)

@@ -162,6 +162,7 @@ class TrainConfig:
             "max_epochs": PAPER_MAX_EPOCHS,
             "criterion": "bce",
             "guard": False,
+            "compare": False,
         }
         return cls(**{**settings, **changes})
 
