@@ -1,5 +1,7 @@
 """What "auto" tries where nothing is declared, and what it keeps."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 
@@ -85,6 +87,35 @@ def test_the_best_is_kept_and_written_down(trained):
         for s in (surrogate, alone)
     ]
     assert losses[0] < losses[1]
+
+
+@pytest.mark.parametrize("prior", [None, ks.priors.Normal(0.3, 0.4)])
+@pytest.mark.parametrize("d", [1, 2, 10])
+def test_the_true_likelihood_has_the_least_loss(d, prior):
+    """x = theta + N(0, .3^2): against likelihoods that are too wide, too narrow, or shifted; 4,000
+    rows. With theta drawn from a prior, leaving its density out is one of the wrong ones."""
+    rng = RNG(5)
+    own = ks.Space(
+        [
+            ks.Parameter(f"t{k}", -1.0, 1.0, transform="identity", train_margin=0.0, prior=prior)
+            for k in range(d)
+        ]
+    )
+    theta = own.draw(4000, rng)
+    x = theta + 0.3 * rng.standard_normal(theta.shape)
+    held = open_rows(ks.dataset(theta, x, space=own), None, False, 1 << 30)
+
+    def loss(sd, shift=0.0, known=own):
+        def relative(t, values):
+            return -0.5 * ((values - t - shift) ** 2).sum(axis=1) / sd**2
+
+        return candidates.criterion(SimpleNamespace(space=known, relative=relative), held, 0)
+
+    wrong = [loss(0.45), loss(0.2), loss(0.3, 0.15)]
+    if prior is not None:
+        flat = ks.Space([ks.Parameter(p.name, -1.0, 1.0, "identity", 0.0) for p in own.parameters])
+        wrong.append(loss(0.3, known=flat))
+    assert loss(0.3) < min(wrong)
 
 
 def test_joint_scores_do_not_count(trained):
