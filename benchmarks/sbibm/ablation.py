@@ -55,8 +55,10 @@ def one(task: str, row: str, seed: int) -> dict[str, Any]:
         config = ks.TrainConfig(seed=seed, **changes)
         surrogate = ks.train(data, network=network, loss=loss, config=config, progress=False)
     seconds = time.perf_counter() - begin
-    told_apart = criterion(surrogate, open_rows(fresh, None, False, 1 << 30), FRESH_SEED)
-    both = criterion(surrogate, open_rows(fresh, None, True, 1 << 30), FRESH_SEED)
+    told_apart, both = (
+        float(criterion(surrogate, open_rows(fresh, None, scores, 1 << 30), FRESH_SEED).mean())
+        for scores in (False, True)
+    )
     return {
         "task": task,
         "row": row,

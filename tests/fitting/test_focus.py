@@ -207,12 +207,11 @@ def test_simulations_at_given_theta(tmp_path):
 
 
 def test_rounds_between_the_first_and_the_last_keep_the_network():
-    def before(found):
-        return SimpleNamespace(provenance={"candidates": found} if found else {})
+    def before(kept):
+        return SimpleNamespace(provenance={"kept": kept} if kept else {})
 
-    found = {"residual-25k": 0.5, "mixture-3k": 0.2}
-    assert _as_before("auto", before(found)) == "mixture-3k"
-    assert _as_before("auto", before({**found, "mixture-3k of 2 entries": 0.1})) == "auto"
-    assert _as_before("auto", before({})) == "auto"
-    assert _as_before("mlp-1k", before(found)) == "mlp-1k"
+    assert _as_before("auto", before("mixture-3k")) == "mixture-3k"
+    assert _as_before("auto", before("mixture-3k of 2 entries")) == "auto"
+    assert _as_before("auto", before(None)) == "auto"
+    assert _as_before("mlp-1k", before("mixture-3k")) == "mlp-1k"
     assert _as_before("auto", None) == "auto"

@@ -201,11 +201,8 @@ def focus(
 def _as_before(network: NetworkChoice, before: Surrogate | None) -> NetworkChoice:
     """Where "auto" has several candidates, they are compared in the first round and in the last;
     rounds between them take the one that was kept, if it has a name."""
-    found = {} if before is None else before.provenance.get("candidates", {})
-    if network != "auto" or not found:
-        return network
-    kept = str(min(found, key=found.__getitem__))
-    return kept if kept in names() else network
+    kept = None if before is None else before.provenance.get("kept")
+    return kept if network == "auto" and kept in names() else network
 
 
 def find_region(

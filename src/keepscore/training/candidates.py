@@ -25,7 +25,13 @@ The step has a symmetric law, so the true likelihood q has the least L_s if thet
 (rows whose theta' leaves the box do not count). All three tell something in few dimensions; in ten,
 theta at random are told apart by any network, and only near ones show which is right. A function of
 x cancels in r, so L_s is the same for densities and ratios. Both terms of C are 1 for a network
-that knows nothing. The least C is kept, and all are written down.
+that knows nothing. C is a mean over rows; with delta_i the difference of two networks at row i,
+another network takes the place of the best so far if
+
+    mean(delta) < -sd(delta) / sqrt(n),
+
+the rule of one standard error (Breiman et al. 1984): what is better by chance alone hardly ever
+takes the place of the network that needs no form. All C are written down.
 
 Nothing more is trained where the first network has every R^2_k above .95, where it was trained for
 fewer epochs than advised, beyond 30,000 rows, or with `TrainConfig(compare=False)`.
@@ -40,13 +46,14 @@ import jax
 import numpy as np
 
 from keepscore import networks
+from keepscore.checks import Floats
 from keepscore.data.dataset import Dataset
 from keepscore.models.base import declares_missing
 from keepscore.networks import Network
 from keepscore.numerics.dependence import telling
 from keepscore.surrogate import Surrogate
 from keepscore.training.batches import Rows, generator, x_sample
-from keepscore.training.guard import robust_score_r2, some_of
+from keepscore.training.guard import robust_charges, some_of
 
 FIRST, DENSITIES = "residual-25k", ("mixture-3k", "mixture-10k")
 MOST_IN_DENSITY = 32  # numbers: a Cholesky factor has half their square
@@ -55,6 +62,7 @@ MOST_ROWS = 30_000
 MOST_SCREENED = 10_000  # rows of the screening
 GOOD = 0.95
 SCALES = (1.0, 1 / 4, 1 / 16)
+CLEARLY = 1.0  # standard errors
 
 # A name, or a function of a key that makes the network.
 Choice = str | Callable[[jax.Array], Network]
@@ -119,15 +127,23 @@ def _of_entries(
     return make
 
 
-def criterion(surrogate: Surrogate, held: Rows, seed: int) -> float:
-    """C on held-out rows; `held` has scores if they are trained with."""
-    shares = [_loss(surrogate, held, scale, seed) / math.log(2) for scale in SCALES]
-    found = _r2(surrogate, held)
-    return float(np.mean(shares)) + (0.0 if found is None else float(1 - np.mean(found)))
+def criterion(surrogate: Surrogate, held: Rows, seed: int) -> Floats:
+    """The parts of C, one for each of some held-out rows: C is their mean. `held` has scores if
+    they are trained with."""
+    each = np.mean([_losses(surrogate, held, scale, seed) for scale in SCALES], axis=0)
+    errors = _errors(surrogate, held)
+    return each / math.log(2) + (0.0 if errors is None else errors.mean(axis=1))
 
 
-def _loss(surrogate: Surrogate, held: Rows, scale: float, seed: int) -> float:
-    """L_s; log 2 where no theta' is inside the box."""
+def clearly_better(new: Floats, old: Floats) -> bool:
+    """Whether one C is below another beyond chance, by their parts at the same rows."""
+    delta = new - old
+    return float(delta.mean()) < -CLEARLY * float(delta.std(ddof=1)) / math.sqrt(len(delta))
+
+
+def _losses(surrogate: Surrogate, held: Rows, scale: float, seed: int) -> Floats:
+    """The parts of L_s: 0 where theta' is outside the box, the others so much larger; log 2 where
+    none is inside."""
     index, space = some_of(held), surrogate.space
     rng = generator(seed, "candidates")
     j, k = (rng.permutation(len(held))[index] for _ in range(2))
@@ -135,24 +151,30 @@ def _loss(surrogate: Surrogate, held: Rows, scale: float, seed: int) -> float:
     other = own + scale * np.asarray(held.theta[j] - held.theta[k], np.float64)
     inside = space.contains(own, "train", 0.0) & space.contains(other, "train", 0.0)
     if not inside.any():
-        return math.log(2)
+        return np.full(len(index), math.log(2))
     own, other, x = own[inside], other[inside], held.fetch(index[inside])[0]
     log_r = surrogate.relative(other, x) - surrogate.relative(own, x)
     if space.has_prior:
         log_r += space.log_prior(other, "train") - space.log_prior(own, "train")
-    return float(np.logaddexp(0.0, log_r).mean())
+    found = np.zeros(len(index))
+    found[inside] = np.logaddexp(0.0, log_r) / inside.mean()
+    return found
 
 
 def is_good(surrogate: Surrogate, held: Rows) -> bool:
     """Whether the first network follows all scores so well that no other is needed."""
-    found = _r2(surrogate, held)
-    return found is not None and min(found) > GOOD
+    errors = _errors(surrogate, held)
+    return errors is not None and bool((1 - errors.mean(axis=0) > GOOD).all())
 
 
-def _r2(surrogate: Surrogate, held: Rows) -> tuple[float, ...] | None:
-    """Of each parameter; None without exact scores (joint ones scatter, by how much is unknown)."""
+def _errors(surrogate: Surrogate, held: Rows) -> Floats | None:
+    """The parts of 1 - R^2_k (rows, d); None without exact scores (joint ones scatter, by how much
+    is unknown)."""
     if not held.scores or held.data.score_kind != "exact":
         return None
     index = some_of(held)
     x, score = held.fetch(index)
-    return robust_score_r2(surrogate.score(held.theta[index], x), np.asarray(score))
+    given = np.asarray(score, np.float64)
+    charged, whole = robust_charges(surrogate.score(held.theta[index], x), given)
+    mean = whole.mean(axis=0)
+    return np.asarray(np.where(mean > 0, charged / np.where(mean > 0, mean, 1.0), 1.0))

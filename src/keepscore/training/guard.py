@@ -71,15 +71,20 @@ def measured(surrogate: Surrogate, held: Rows, loss: str, whole: bool, seed: int
 
 def robust_score_r2(network: Floats, data: Floats) -> tuple[float, ...]:
     """The robust R^2 of `quality` for each parameter; 0 where the scores of the data are all 0."""
-    scale = score_scale(data)
-    charged, whole = (
-        np.asarray(residual_losses(jnp.asarray(e / scale), "cauchy", jnp.ones(len(scale))))
-        .astype(np.float64)
-        .sum(axis=0)
-        for e in (network - data, np.asarray(data, np.float64))
-    )
+    charged, whole = (part.sum(axis=0) for part in robust_charges(network, data))
     found = np.where(whole > 0, 1 - charged / np.where(whole > 0, whole, 1.0), 0.0)
     return tuple(float(value) for value in found)
+
+
+def robust_charges(network: Floats, data: Floats) -> tuple[Floats, Floats]:
+    """rho of what the network is off by, and of the scores themselves: (n, d) each."""
+    scale = score_scale(data)
+    ones = jnp.ones(len(scale))
+    charged, whole = (
+        np.asarray(residual_losses(jnp.asarray(e / scale), "cauchy", ones)).astype(np.float64)
+        for e in (network - data, np.asarray(data, np.float64))
+    )
+    return charged, whole
 
 
 def some_of(held: Rows) -> np.ndarray:

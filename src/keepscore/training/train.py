@@ -266,7 +266,8 @@ def _best_of_all(
     others = candidates.others(rows, data)
     if not others or candidates.is_good(first, held):
         return first
-    best, found = first, {candidates.FIRST: candidates.criterion(first, held, config.seed)}
+    best, name_of_best = first, candidates.FIRST
+    parts = {name_of_best: candidates.criterion(first, held, config.seed)}
     alone = replace(config, guard=False)  # scores that did harm would show in the criterion
     for name, choice in others.items():
         _tell(f'"auto" tries {name} too', progress)
@@ -274,14 +275,15 @@ def _best_of_all(
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", KeepscoreWarning)  # said of what is kept
             other = train(data, validation, choice, loss, alone, path, resume, progress)
-        value = candidates.criterion(other, held, config.seed)
-        if value < min(found.values()):
-            best = other
-        found[name] = value
+        parts[name] = candidates.criterion(other, held, config.seed)
+        if candidates.clearly_better(parts[name], parts[name_of_best]):
+            best, name_of_best = other, name
+    found = {name: float(values.mean()) for name, values in parts.items()}
     each = ", ".join(f"{name} {value:.3f}" for name, value in found.items())
-    _tell(f'"auto" kept {min(found, key=found.__getitem__)}; losses: {each}', progress)
+    _tell(f'"auto" kept {name_of_best}; losses: {each}', progress)
     # The settings are those of the call, so that the same call finds its result.
-    return replace(best, provenance={**first.provenance, "candidates": found})
+    told = {"candidates": found, "kept": name_of_best}
+    return replace(best, provenance={**first.provenance, **told})
 
 
 def _say(result: Surrogate, progress: bool | None) -> None:
