@@ -18,7 +18,7 @@ from keepscore.errors import (
     ShapeError,
     UnknownNameError,
 )
-from keepscore.networks import catalogue
+from keepscore.networks import catalogue, pooling
 from keepscore.networks.layers import Conv1d, ConvPool, Head, Linear
 from keepscore.networks.winograd import pooled_channels
 
@@ -80,10 +80,14 @@ def test_convolution_in_time_as_a_matrix_product_equals_lax_conv():
     np.testing.assert_allclose(eqx.filter_jit(layer)(z), np.stack(plain), atol=1e-5)
 
 
+@pytest.mark.parametrize("cores", [1, 2])
 @pytest.mark.parametrize(("inputs", "fields"), [(3, 5), (64, 5), (1, 5), (1, 32)])
-def test_convolution_with_pooling_as_matrix_products_equals_lax_conv(inputs, fields):
-    """One input goes by windows (32 fields in three blocks), several by Winograd (64 with spare
-    channels); height and width differ on purpose."""
+def test_convolution_with_pooling_as_matrix_products_equals_lax_conv(
+    inputs, fields, cores, monkeypatch
+):
+    """One input goes by windows (32 fields in three blocks on one core), several by Winograd (64
+    with spare channels); height and width differ on purpose."""
+    monkeypatch.setattr(pooling, "cores", lambda jobs: cores)
     layer, z = ConvPool(inputs, 4, RNG), normal(10, fields, 14, inputs)
     _same_map(layer.as_products, layer.by_convolution, z)
 
@@ -100,8 +104,9 @@ def test_winograds_scheme_keeps_the_accuracy_of_float32():
 
 
 @pytest.mark.parametrize(("inputs", "fields"), [(3, 2), (64, 2), (1, 2), (1, 160)])
-def test_convolution_with_pooling_can_be_differentiated_twice(inputs, fields):
+def test_convolution_with_pooling_can_be_differentiated_twice(inputs, fields, monkeypatch):
     """The backward passes are our own; autodiff of them, against autodiff of `lax.conv` twice."""
+    monkeypatch.setattr(pooling, "cores", lambda jobs: 1)  # in blocks
     layer, z = ConvPool(inputs, 4, RNG), normal(6, fields, 6, inputs)
 
     def second(name):

@@ -7,11 +7,12 @@ four places of that window:
     y_k = Q W_k + b,   out = mean over the four of max(y_k, 0)
     dW_k = Q^T dy_k,   dy_k = d out / 4 where y_k > 0
 
-Both passes go through the rows in blocks, so that the four y stay in the cache. The backward pass
-computes them again: with only 16 products for each number, that is faster than reading what was
-kept. It is written out, because what autodiff makes of it is right but slow here. It can be
-differentiated again in reverse; forward mode cannot pass through, and need not: theta enters after
-the convolutions. Many channels: `winograd.py`.
+On one core both passes go through the rows in blocks, so that the four y stay in the cache; several
+cores share the rows of one block. The backward pass computes the four y again: with only 16
+products for each number, that is faster than reading what was kept. It is written out, because what
+autodiff makes of it is right but slow here. It can be differentiated again in reverse; forward mode
+cannot pass through, and need not: theta enters after the convolutions. Many channels:
+`winograd.py`.
 """
 
 from __future__ import annotations
@@ -22,6 +23,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from keepscore.processes import cores
+
 # z, the kernel and the bias, for the backward pass.
 Kept: TypeAlias = tuple[Float[Array, "H b W 1"], Float[Array, "3 3 1 o"], Float[Array, " o"]]
 Sums: TypeAlias = tuple[list[Float[Array, "16 o"]], Float[Array, " o"]]
@@ -30,7 +33,9 @@ MOST_ROWS, FEWEST_ROWS = 320, 64
 
 
 def rows_in_block(n: int) -> int:
-    """The largest divisor of n within these bounds; n itself if there is none."""
+    """The largest divisor of n within these bounds; n itself if there is none, or several cores."""
+    if cores(None) > 1:
+        return n
     return next((k for k in range(MOST_ROWS, FEWEST_ROWS - 1, -1) if n % k == 0), n)
 
 
