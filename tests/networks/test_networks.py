@@ -87,7 +87,7 @@ def test_convolution_with_pooling_as_matrix_products_equals_lax_conv(
 ):
     """One input goes by windows (32 fields in three blocks on one core), several by Winograd (64
     with spare channels); height and width differ on purpose."""
-    monkeypatch.setattr(pooling, "cores", lambda jobs: cores)
+    monkeypatch.setattr(pooling, "threads", lambda: cores)
     layer, z = ConvPool(inputs, 4, RNG), normal(10, fields, 14, inputs)
     _same_map(layer.as_products, layer.by_convolution, z)
 
@@ -106,7 +106,7 @@ def test_winograds_scheme_keeps_the_accuracy_of_float32():
 @pytest.mark.parametrize(("inputs", "fields"), [(3, 2), (64, 2), (1, 2), (1, 160)])
 def test_convolution_with_pooling_can_be_differentiated_twice(inputs, fields, monkeypatch):
     """The backward passes are our own; autodiff of them, against autodiff of `lax.conv` twice."""
-    monkeypatch.setattr(pooling, "cores", lambda jobs: 1)  # in blocks
+    monkeypatch.setattr(pooling, "threads", lambda: 1)  # in blocks
     layer, z = ConvPool(inputs, 4, RNG), normal(6, fields, 6, inputs)
 
     def second(name):

@@ -1,7 +1,8 @@
-"""Options for XLA when a network is compiled."""
+"""Options for XLA when a network is compiled, and what it computes with."""
 
 from __future__ import annotations
 
+import os
 from functools import cache
 
 import jax
@@ -19,3 +20,14 @@ def compiler_options() -> dict[str, str] | None:
     except jax.errors.JaxRuntimeError:
         return None
     return options
+
+
+def threads() -> int:
+    """How many threads XLA computes with on the CPU: the cores this process may use."""
+    stated = os.environ.get("NPROC", "")  # XLA's own variable
+    if stated.isdecimal() and int(stated) > 0:
+        return int(stated)
+    try:
+        return len(os.sched_getaffinity(0))
+    except AttributeError:  # not on this system
+        return os.cpu_count() or 1

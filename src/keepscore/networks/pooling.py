@@ -23,7 +23,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from keepscore.processes import cores
+from keepscore.networks.compilation import threads
 
 # z, the kernel and the bias, for the backward pass.
 Kept: TypeAlias = tuple[Float[Array, "H b W 1"], Float[Array, "3 3 1 o"], Float[Array, " o"]]
@@ -34,7 +34,7 @@ MOST_ROWS, FEWEST_ROWS = 320, 64
 
 def rows_in_block(n: int) -> int:
     """The largest divisor of n within these bounds; n itself if there is none, or several cores."""
-    if cores(None) > 1:
+    if threads() > 1:
         return n
     return next((k for k in range(MOST_ROWS, FEWEST_ROWS - 1, -1) if n % k == 0), n)
 

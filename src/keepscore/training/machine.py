@@ -20,6 +20,7 @@ import jaxlib
 
 from keepscore.differences import differences
 from keepscore.errors import KeepscoreWarning
+from keepscore.networks.compilation import threads
 
 
 def machine() -> dict[str, Any]:
@@ -34,17 +35,6 @@ def machine() -> dict[str, Any]:
         "x64": bool(jax.config.jax_enable_x64),  # type: ignore[attr-defined]
         "XLA_FLAGS": " ".join(sorted(set(os.environ.get("XLA_FLAGS", "").split()))),
     }
-
-
-def threads() -> int:
-    """How many threads XLA computes with on the CPU: the cores this process may use."""
-    stated = os.environ.get("NPROC", "")  # XLA's own variable
-    if stated.isdecimal() and int(stated) > 0:
-        return int(stated)
-    try:
-        return len(os.sched_getaffinity(0))
-    except AttributeError:  # not on this system
-        return os.cpu_count() or 1
 
 
 def processor() -> str:
