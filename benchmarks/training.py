@@ -63,7 +63,7 @@ def round_of(family: str, size: str, loss: BCE | ASA, steps: int, n: int | None 
     network = networks.resolve(size, x_shape, d, structure, jax.random.key(0))
     weights, rest = networks.split(network)
     optimizer = adam(1e-3, 1e-6)
-    run = runner(objective(rest, loss), loss, optimizer, members=1)
+    run = runner(rest, loss, optimizer, members=1)
     tables = Tables(
         jnp.asarray(theta), jnp.asarray(x), jnp.asarray(score) if loss.uses_scores else None
     )

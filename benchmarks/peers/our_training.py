@@ -20,7 +20,7 @@ from keepscore.networks.base import split
 from keepscore.networks.catalogue import resolve
 from keepscore.training.compiled_epoch import BatchRows, Tables, runner
 from keepscore.training.config import TrainConfig
-from keepscore.training.step import adam, objective
+from keepscore.training.step import adam
 from keepscore.training.step import start as first_state
 
 STRUCTURE = {"sis": "markov", "field": "stationary-field"}
@@ -40,7 +40,7 @@ def start(settings: dict[str, Any]) -> Round:
     network = resolve(settings["size"], x.shape[1:], d, STRUCTURE[family], jax.random.key(0))
     weights, rest = split(network)
     optimizer = adam(LEARNING_RATE, WEIGHT_DECAY)
-    run = runner(objective(rest, loss), loss, optimizer, members=1)
+    run = runner(rest, loss, optimizer, members=1)
     tables = Tables(
         jnp.asarray(theta), jnp.asarray(x), jnp.asarray(score) if loss.uses_scores else None
     )

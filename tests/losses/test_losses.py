@@ -203,7 +203,7 @@ def test_alpha_of_a_run_equals_numpy_on_recorded_gradient_norms(per_parameter, p
     optimizer = adam(1e-2, 1e-3)
     member = start(weights, optimizer, loss, 2)
     losses = objective(rest, loss)
-    jitted = jax.jit(lambda m, t: step(m, pairs, t, losses, loss, optimizer))
+    jitted = jax.jit(lambda m, t: step(m, pairs, t, losses, loss, optimizer.update))
     plain_weights = jax.tree.map(np.asarray, weights)
     m, v = (jax.tree.map(np.zeros_like, plain_weights) for _ in range(2))
     alpha, values, times = np.zeros(2), [], []

@@ -1,10 +1,15 @@
-"""Options for XLA when a network is compiled, and what it computes with."""
+"""Options for XLA when a network is compiled, what it computes with, and programs that
+networks built alike share."""
 
 from __future__ import annotations
 
 import os
-from functools import cache
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass, field
+from functools import cache, lru_cache
+from typing import Any
 
+import equinox as eqx
 import jax
 
 
@@ -31,3 +36,35 @@ def threads() -> int:
         return len(os.sched_getaffinity(0))
     except AttributeError:  # not on this system
         return os.cpu_count() or 1
+
+
+@dataclass(frozen=True)
+class _Program:
+    """What a program is made for, by which it is found again, and how it is made."""
+
+    key: Hashable
+    make: Callable[[], Any] = field(compare=False)
+
+
+@lru_cache(maxsize=64)
+def _made(program: _Program) -> Any:
+    return program.make()
+
+
+def shared(key: Hashable, make: Callable[[], Any]) -> Any:
+    """make(), or what it gave for an equal key before. JAX keeps compiled programs with
+    their function: called again, it compiles nothing for shapes it has seen. All that `make`
+    depends on must be in the key; without a hash it is made anew."""
+    try:
+        hash(key)
+    except TypeError:
+        return make()
+    return _made(_Program(key, make))
+
+
+def without_arrays(tree: Any) -> tuple[Any, Any, Hashable]:
+    """(arrays, others, key of the others): `eqx.combine(arrays, others)` is the tree again. Arrays
+    go into a compiled program as arguments, so that it serves a network with other numbers."""
+    arrays, others = eqx.partition(tree, eqx.is_array)
+    leaves = tuple((type(leaf), leaf) for leaf in jax.tree.leaves(others))
+    return arrays, others, (jax.tree.structure(others), leaves)

@@ -25,8 +25,10 @@ from keepscore.checks import require_finite, require_values
 from keepscore.data.dataset import Dataset, fingerprint_of
 from keepscore.errors import DomainError, MissingError, ShapeError
 from keepscore.models.base import declares_missing
+from keepscore.networks.evaluator import pad, padded
 from keepscore.training.compiled_epoch import BatchRows, Tables
 
+FILLED_UP = 1 << 14  # rows up to which a table is filled up: few programs are compiled
 BLOCK = 1024  # steps whose Y = 0 draws share one generator; also the most per call
 STREAMED_BYTES = 64 << 20  # of x on its way to the device at a time
 Index = NDArray[np.int64]
@@ -126,7 +128,7 @@ class Feed:
     def longest(self) -> int:
         """The most steps in one call: a block, fewer if streamed rows would take much memory."""
         if not self.rows.streamed:
-            return min(BLOCK, self.steps)
+            return padded(self.steps, BLOCK)
         x = self.rows.data.x
         row = 4 * int(np.prod(x.shape[1:])) * self.members * self.batch_size
         return int(min(BLOCK, self.steps, max(1, STREAMED_BYTES // row)))
@@ -198,12 +200,16 @@ class EpochBatches:
 
 
 def resident_tables(rows: Rows, place: Place = jnp.asarray) -> Tables:
-    """Tables with every row on the device; when streaming, theta only (x comes with each plan)."""
-    theta = place(rows.theta)
+    """Tables with every row on the device; when streaming, theta only (x comes with each plan).
+    Small tables are filled up, with rows that no plan names, to one of few lengths."""
     if rows.streamed:
-        return Tables(theta, place(np.zeros(0, np.float32)), None)
+        return Tables(place(rows.theta), place(np.zeros(0, np.float32)), None)
     x, score = rows.fetch(np.arange(len(rows)))
-    return Tables(theta, place(x), None if score is None else place(score))
+
+    def filled(a: NDArray[Any]) -> Any:
+        return place(pad(a, max(len(a), padded(len(a), FILLED_UP))))
+
+    return Tables(filled(rows.theta), filled(x), None if score is None else filled(score))
 
 
 def x_sample(rows: Rows, most: int = 10_000) -> NDArray[Any]:

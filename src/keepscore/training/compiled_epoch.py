@@ -1,7 +1,8 @@
 """Many steps in one call: batches are gathered and used inside one compiled loop on the device.
 
 The loop takes how many steps to make as a number, so it is compiled once, and where an epoch is cut
-into calls changes nothing in its result.
+into calls changes nothing in its result. What data decide (the scale of x, theta and scores) it
+takes as arrays, so that another run of the same network on as many rows compiles nothing.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import NamedTuple
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -17,8 +19,9 @@ import optax
 
 from keepscore.losses import Loss
 from keepscore.models.base import Symmetry
-from keepscore.networks.compilation import compiler_options
-from keepscore.training.step import Batch, Losses, Member, Objective, step
+from keepscore.networks.base import Rest
+from keepscore.networks.compilation import compiler_options, shared, without_arrays
+from keepscore.training.step import Batch, Losses, Member, objective, step
 
 Array = jax.Array
 
@@ -78,26 +81,55 @@ def transform(batch: Batch, which: Array, maps: Maps) -> Batch:
     return Batch(moved.reshape(batch.x.shape), theta, score, batch.other)
 
 
+class Constants(NamedTuple):
+    """What a run does not change: arrays of the network that are not weights, the perturbation and
+    m of the score loss, and symmetries."""
+
+    network: Rest
+    epsilon: Array | None = None
+    scale: Array | None = None
+    maps: Maps | None = None
+
+
 Run = Callable[[Member, Tables, BatchRows, Array, Array], tuple[Member, Losses, Array]]
+Shard = Callable[[Batch], Batch]
 
 
 def runner(
-    losses: Objective,
+    rest: Rest,
     loss: Loss,
     optimizer: optax.GradientTransformation,
     members: int,
+    epsilon: Array | None = None,
+    scale: Array | None = None,
     maps: Maps | None = None,
-    shard: Callable[[Batch], Batch] = lambda batch: batch,
+    shard: Shard | None = None,
 ) -> Run:
     """run(member, tables, plan, t, n): n steps after batch t. Gives the new state, the losses of
-    each step (steps, members), (steps, members, d), and whether all weights are finite.
+    each step (steps, members), (steps, members, d), and whether all weights are finite. `rest`,
+    `epsilon` and `scale` are those of `objective`."""
+    arrays, others, key = without_arrays(rest)
+    update = optimizer.update
+    program = shared(
+        ("steps", key, loss, update, members, shard),
+        partial(_program, others, loss, update, members, shard),
+    )
+    return partial(program, Constants(arrays, epsilon, scale, maps))
 
-    With one member its arrays have no member axis: a loop over batches of one is slower.
-    """
+
+def _program(
+    others: Rest,
+    loss: Loss,
+    update: optax.TransformUpdateFn,
+    members: int,
+    shard: Shard | None,
+) -> Callable[..., tuple[Member, Losses, Array]]:
+    """With one member its arrays have no member axis: a loop over batches of one is slower."""
 
     def one(
-        member: Member, tables: Tables, plan: BatchRows, i: Array, t: Array
+        constants: Constants, member: Member, tables: Tables, plan: BatchRows, i: Array, t: Array
     ) -> tuple[Member, Losses]:
+        network, epsilon, scale, maps = constants
         number, row = plan.number[i], plan.row[i]
         batch = Batch(
             tables.x[row].astype(jnp.float32),
@@ -107,26 +139,28 @@ def runner(
         )
         if maps is not None and plan.symmetry is not None:
             batch = transform(batch, plan.symmetry[i], maps)
-        return step(member, shard(batch), t, losses, loss, optimizer)
+        losses = objective(eqx.combine(network, others), loss, epsilon, scale)
+        return step(member, batch if shard is None else shard(batch), t, losses, loss, update)
 
     def all_members(
-        member: Member, tables: Tables, plan: BatchRows, i: Array, t: Array
+        constants: Constants, member: Member, tables: Tables, plan: BatchRows, i: Array, t: Array
     ) -> tuple[Member, Losses]:
         if members == 1:
             first = jax.tree.map(lambda a: a[0], plan)
-            member, values = one(member, tables, first, i, t)
+            member, values = one(constants, member, tables, first, i, t)
             return member, jax.tree.map(lambda v: v[None], values)
-        return jax.vmap(one, in_axes=(0, None, 0, None, None))(member, tables, plan, i, t)
+        axes = (None, 0, None, 0, None, None)
+        return jax.vmap(one, in_axes=axes)(constants, member, tables, plan, i, t)
 
     @partial(jax.jit, compiler_options=compiler_options())
     def run(
-        member: Member, tables: Tables, plan: BatchRows, t: Array, n: Array
+        constants: Constants, member: Member, tables: Tables, plan: BatchRows, t: Array, n: Array
     ) -> tuple[Member, Losses, Array]:
         steps, d = plan.number.shape[1], tables.theta.shape[1]
 
         def body(i: Array, carry: tuple[Member, Losses]) -> tuple[Member, Losses]:
             member, (bce, score) = carry
-            member, (b, s) = all_members(member, tables, plan, i, t + i + 1)
+            member, (b, s) = all_members(constants, member, tables, plan, i, t + i + 1)
             return member, (bce.at[i].set(b), score.at[i].set(s))
 
         empty = (jnp.zeros((steps, members)), jnp.zeros((steps, members, d)))

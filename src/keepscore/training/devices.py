@@ -24,10 +24,11 @@ from keepscore.training.step import Batch
 
 
 class Placement(NamedTuple):
-    """`place` puts an array on every device; `shard` divides a batch among them, in traced code."""
+    """`place` puts an array on every device; `shard` divides a batch among them, in traced code
+    (None on one device)."""
 
     place: Place
-    shard: Callable[[Batch], Batch]
+    shard: Callable[[Batch], Batch] | None
     devices: int
 
 
@@ -38,7 +39,7 @@ def placement(devices: int | None, batch_size: int) -> Placement:
     if count > len(there):
         raise DomainError(f"devices={count} was asked for; JAX sees {len(there)}.")
     if count == 1:
-        return Placement(jnp.asarray, lambda batch: batch, 1)
+        return Placement(jnp.asarray, None, 1)
     if batch_size % count:
         raise DomainError(
             f"batch_size must be a multiple of the {count} devices; got {batch_size}. "

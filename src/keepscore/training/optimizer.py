@@ -15,6 +15,7 @@ this lives in the optimizer's state and so in every checkpoint.
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import NamedTuple
 
 import jax
@@ -46,27 +47,55 @@ class Rate(NamedTuple):
 def optimizer(
     config: TrainConfig, steps: int, may_cool: bool = False
 ) -> optax.GradientTransformation:
-    """Of a run of so many steps; with a constant rate their number does not matter."""
+    """Of a run of so many steps; with a constant rate their number does not matter. Runs that move
+    their weights alike have the same `update`, so that they can share a compiled program."""
+    rate, decay, average = config.learning_rate, config.weight_decay, config.averaging
     if may_cool:
-        plain = optax.chain(
-            optax.add_decayed_weights(config.weight_decay),
-            optax.scale_by_adam(),
-            falling(config.learning_rate, steps),
+        update = _cooling(decay, average)
+        return optax.GradientTransformation(
+            lambda weights: _starting(update.init(weights), rate, steps), update.update
         )
-    elif config.schedule == "cosine":
-        falling_rate = optax.cosine_decay_schedule(config.learning_rate, steps)
-        plain = adam(falling_rate, config.weight_decay)
-    else:
-        plain = adam(config.learning_rate, config.weight_decay)
-    return optax.chain(plain, averaging(config.averaging)) if config.averaging else plain
+    return _fixed(rate, steps if config.schedule == "cosine" else None, decay, average)
 
 
-def falling(peak: float, steps: int) -> optax.GradientTransformation:
-    """Scales updates by minus the rate, which falls from `peak` to zero unless told to cool."""
+@lru_cache(maxsize=64)
+def _fixed(
+    rate: float, steps: int | None, decay: float, average: float
+) -> optax.GradientTransformation:
+    """With a rate that nothing changes: constant, or falling to zero in so many steps."""
+    schedule = rate if steps is None else optax.cosine_decay_schedule(rate, steps)
+    return _averaged(adam(schedule, decay), average)
+
+
+@lru_cache(maxsize=64)
+def _cooling(decay: float, average: float) -> optax.GradientTransformation:
+    """With a rate in its state."""
+    parts = optax.add_decayed_weights(decay), optax.scale_by_adam(), falling()
+    return _averaged(optax.chain(*parts), average)
+
+
+def _averaged(plain: optax.GradientTransformation, most: float) -> optax.GradientTransformation:
+    return optax.chain(plain, averaging(most)) if most else plain
+
+
+def _starting(state: Tree, peak: float, steps: int) -> Tree:
+    """The state before the first batch of a run whose rate falls from `peak` in so many steps."""
+
+    def begin(part: Tree) -> Tree:
+        if not isinstance(part, Rate):
+            return part
+        length, height = (jnp.asarray(a, jnp.float32) for a in (steps, peak))
+        return part._replace(length=length, peak=height)
+
+    return jax.tree.map(begin, state, is_leaf=lambda part: isinstance(part, Rate))
+
+
+def falling() -> optax.GradientTransformation:
+    """Scales updates by minus the rate, which falls to zero as its state says."""
 
     def start(weights: Weights) -> Rate:
         none = jnp.zeros((), jnp.int32)
-        return Rate(none, none, jnp.asarray(steps, jnp.float32), jnp.asarray(peak, jnp.float32))
+        return Rate(none, none, jnp.ones(()), jnp.zeros(()))
 
     def update(
         change: Weights, state: Rate, weights: Weights | None = None

@@ -119,9 +119,10 @@ def step(
     t: Array,
     losses: Objective,
     loss: Loss,
-    optimizer: optax.GradientTransformation,
+    update: optax.TransformUpdateFn,
 ) -> tuple[Member, Losses]:
-    """Batch number t (from 1): the new state, and the losses at the weights before it."""
+    """Batch number t (from 1): the new state, and the losses at the weights before it. `update` is
+    that of the optimizer."""
 
     def joint(weights: Weights) -> tuple[Weights, Losses, Array, AlphaHistory]:
         def total(w: Weights) -> tuple[Array, Losses]:
@@ -152,7 +153,7 @@ def step(
         gradient, values, alpha, history = jax.lax.cond(due, separate, joint, member.weights)
     else:
         gradient, values, alpha, history = joint(member.weights)
-    change, state = optimizer.update(gradient, member.optimizer, member.weights)
+    change, state = update(gradient, member.optimizer, member.weights)
     return Member(optax.apply_updates(member.weights, change), state, alpha, history), values
 
 

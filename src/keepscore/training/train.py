@@ -80,7 +80,7 @@ from keepscore.training.loop import Diverged, Engine, Progress, fit
 from keepscore.training.machine import machine, warn_of_another
 from keepscore.training.optimizer import optimizer as make_optimizer
 from keepscore.training.progress_record import Position
-from keepscore.training.step import Member, objective, start
+from keepscore.training.step import Member, start
 from keepscore.training.validation import ScoreTerm, validator
 
 EPSILON_BATCHES = 8
@@ -501,11 +501,10 @@ def _engine(
     found = _perturbation(feed, weights, rest, loss)
     epsilon = None if found is None else jnp.asarray(found.epsilon, jnp.float32)
     scale = None if term is None or term.scale is None else jnp.asarray(term.scale, jnp.float32)
-    losses = objective(rest, loss, epsilon, scale)
     size = len(rows), d
     steps = config.epochs_at_least(*size) * feed.steps
     optimizer = make_optimizer(config, steps, config.may_cool(*size))
-    run = runner(losses, loss, optimizer, config.members, maps, shard)
+    run = runner(rest, loss, optimizer, config.members, epsilon, scale, maps, shard)
 
     def begin(w: Weights) -> Member:
         return start(w, optimizer, loss, d)

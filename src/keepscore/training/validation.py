@@ -23,7 +23,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
-from typing import NamedTuple
+from functools import partial
+from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
@@ -33,7 +34,8 @@ from numpy.typing import NDArray
 
 from keepscore.checks import Floats
 from keepscore.losses import network_score, pair_losses, residual_losses
-from keepscore.networks.base import Network, Weights, has_density
+from keepscore.networks.base import Rest, Weights, has_density
+from keepscore.networks.compilation import shared, without_arrays
 from keepscore.training.batches import Rows, generator
 
 ROWS = 256  # pairs at a time: the layers' intermediate arrays stay in the cache
@@ -60,7 +62,7 @@ class ScoreTerm(NamedTuple):
 
 
 def validator(
-    rest: Network,
+    rest: Rest,
     rows: Rows,
     seed: int,
     members: int,
@@ -70,27 +72,12 @@ def validator(
     """weights -> the losses on these rows; `term` for the score losses, which need scores."""
     partner = generator(seed, "validation").permutation(len(rows))
     d = rows.theta.shape[1]
-    scale, dense = _placed_scale(term), has_density(rest)
-
-    def block_sum(weights: Weights, *block: Array) -> tuple[Array, Array]:
-        network = eqx.combine(weights, rest)
-
-        def part(total: float, pairs: tuple[Array, ...]) -> tuple[float, tuple[Array, Array]]:
-            x, theta, other, use = pairs[:4]
-            features = network.features(x.astype(jnp.float32))
-            own, swapped = jax.vmap(lambda t: network.head(features, t))(jnp.stack([theta, other]))
-            each = jax.nn.softplus(swapped - own) if dense else pair_losses(own, swapped)
-            bce = jnp.sum(jnp.where(use, each, 0.0))
-            if term is None:
-                return total, (bce, jnp.zeros(d))
-            _, score = network_score(network.head, features, theta, "autodiff")
-            losses = residual_losses(score - pairs[4], term.residual, scale)
-            return total, (bce, jnp.sum(jnp.where(use[:, None], losses, 0.0), axis=0))
-
-        return jax.lax.scan(part, 0.0, block)[1]
-
-    axes = (0, *[None] * (4 if term is None else 5))
-    summed = jax.jit(block_sum if members == 1 else jax.vmap(block_sum, axes))
+    arrays, others, key = without_arrays(rest)
+    constants = arrays, _placed_scale(term)
+    residual = None if term is None else term.residual
+    summed = shared(
+        ("validation", key, residual, members), partial(_program, others, residual, members)
+    )
 
     def blocks() -> Iterator[tuple[Array, ...]]:
         row = 4 * int(np.prod(rows.data.x.shape[1:]))
@@ -112,7 +99,8 @@ def validator(
     def validate(weights: Weights) -> Validation:
         total, of_score = np.zeros(members), np.zeros((members, d))
         for block in blocks() if kept is None else kept:
-            bce, score = (np.asarray(part, np.float64) for part in summed(weights, *block))
+            sums = summed(weights, constants, *block)
+            bce, score = (np.asarray(part, np.float64) for part in sums)
             total += bce.reshape(members, -1).sum(axis=1)
             of_score += score.reshape(members, -1, d).sum(axis=1)
         bce = total / len(rows)
@@ -122,6 +110,35 @@ def validator(
         return Validation(bce, losses, both_losses(bce, losses, nothing))
 
     return validate
+
+
+def _program(others: Rest, residual: str | None, members: int) -> Callable[..., Any]:
+    """weights, (arrays of the network, m), block -> sums over the block of both losses, one per
+    `ROWS` pairs."""
+
+    def block_sum(
+        weights: Weights, constants: tuple[Rest, Array | None], *block: Array
+    ) -> tuple[Array, Array]:
+        arrays, scale = constants
+        network = eqx.combine(weights, arrays, others)
+
+        def part(total: float, pairs: tuple[Array, ...]) -> tuple[float, tuple[Array, Array]]:
+            x, theta, other, use = pairs[:4]
+            features = network.features(x.astype(jnp.float32))
+            own, swapped = jax.vmap(lambda t: network.head(features, t))(jnp.stack([theta, other]))
+            dense = has_density(network)
+            each = jax.nn.softplus(swapped - own) if dense else pair_losses(own, swapped)
+            bce = jnp.sum(jnp.where(use, each, 0.0))
+            if residual is None:
+                return total, (bce, jnp.zeros(theta.shape[1]))
+            _, score = network_score(network.head, features, theta, "autodiff")
+            losses = residual_losses(score - pairs[4], residual, scale)
+            return total, (bce, jnp.sum(jnp.where(use[:, None], losses, 0.0), axis=0))
+
+        return jax.lax.scan(part, 0.0, block)[1]
+
+    axes = (0, None, *[None] * (4 if residual is None else 5))
+    return jax.jit(block_sum if members == 1 else jax.vmap(block_sum, axes))
 
 
 def both_losses(bce: Floats, score: Floats, nothing: Floats) -> Floats:
