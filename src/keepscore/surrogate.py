@@ -31,7 +31,7 @@ from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from pathlib import Path
@@ -204,9 +204,8 @@ class Surrogate:
         """Gradient of the log-ratio in theta at pairs, (n, d)."""
         rows, data = self._pairs(theta, x)
         out = np.empty(rows.shape)
-        for part, _ in evaluator.pieces(len(rows), evaluator.HEAD_ROWS):
-            features = _finite(self._evaluator.features(data[part, None]))
-            index = np.arange(features.shape[1])
+        for part, features in self._embedded(data):
+            index = np.arange(part.stop - part.start)
             out[part] = self._evaluator.scores(features, rows[part], index)[1][:, 0]
         return out
 
@@ -438,11 +437,17 @@ class Surrogate:
     def _members_relative(self, theta: ArrayLike, x: ArrayLike) -> Floats:
         rows, data = self._pairs(theta, x)
         out = np.empty((self.members, len(rows)))
-        for part, _ in evaluator.pieces(len(rows), evaluator.HEAD_ROWS):
-            features = _finite(self._evaluator.features(data[part, None]))
-            index = np.arange(features.shape[1])
+        for part, features in self._embedded(data):
+            index = np.arange(part.stop - part.start)
             out[:, part] = self._evaluator.pairs(features, rows[part], index)[:, :, 0]
         return out
+
+    def _embedded(self, data: NDArray[Any]) -> Iterator[tuple[slice, Array]]:
+        """Rows of x piece by piece and their features, of which the last ones may be there only to
+        fill up: few sizes are compiled."""
+        for part, size in evaluator.pieces(len(data), evaluator.HEAD_ROWS, fine=True):
+            filled = evaluator.pad(data[part], size)
+            yield part, _finite(self._evaluator.features(filled[:, None]))
 
     @cached_property
     def _evaluator(self) -> evaluator.Evaluator:

@@ -146,10 +146,12 @@ class Feed:
     def draws(self, epoch: int, block: int) -> tuple[NDArray[np.int32], NDArray[np.int32] | None]:
         """For the steps of one block: rows of theta for Y = 0, and maps to apply."""
         b, k = self.batch_size, self.negatives
+        # Of a short epoch only those it uses, unless maps are drawn after them.
+        length = BLOCK if self.symmetries else min(BLOCK, self.steps)
         other, maps = [], []
         for m in range(self.members):
             rng = generator(self.seed, "draws", m, epoch, block)
-            other.append(rng.integers(0, len(self.rows), (BLOCK, k, b), dtype=np.int32))
+            other.append(rng.integers(0, len(self.rows), (length, k, b), dtype=np.int32))
             if self.symmetries:
                 maps.append(rng.integers(0, self.symmetries, (BLOCK, b), dtype=np.int32))
         return np.stack(other), np.stack(maps) if maps else None
