@@ -1,5 +1,6 @@
 """What "auto" tries where nothing is declared, and what it keeps."""
 
+import sys
 from types import SimpleNamespace
 
 import numpy as np
@@ -42,7 +43,42 @@ def test_what_is_tried():
     assert tried(noisy(300, 15)) == some
     counted = noisy(300, 0)
     whole = ks.dataset(counted.theta, np.round(counted.x), score=counted.score, space=counted.space)
-    assert tried(whole) == []  # no density on a lattice
+    assert tried(whole) == []  # no density on a lattice of few values
+
+
+def counts(n, most, seed=0, kind=np.int64):
+    """Two counts out of `most`."""
+    rng, own = RNG(seed), space()
+    theta = own.uniform(n, rng)
+    p = 1 / (1 + np.exp(-theta))
+    x = rng.binomial(most, p)
+    return ks.dataset(theta, x.astype(kind), space=own, score=x - most * p)
+
+
+@pytest.mark.parametrize("kind", [np.int64, np.uint8, np.float32, float])
+def test_counts_of_many_values_have_densities_of_their_own(kind):
+    assert tried(counts(300, 100, kind=kind)) == ["counts-3k", "counts-10k"]
+    assert tried(counts(300, 4, kind=kind)) == []
+    negative = counts(300, 100)
+    moved = ks.dataset(negative.theta, negative.x - 90, space=space(), score=negative.score)
+    assert tried(moved) == []  # whole numbers, and no counts
+
+
+def test_the_guard_holds_a_network_against_the_same_network(monkeypatch):
+    """Scores under suspicion are held against a training without them: of the first network, not of
+    the best of several, whose loss may be of another kind and lower for that reason alone."""
+    seen, others = [], candidates.others
+
+    def watched(rows, data):
+        seen.append(rows.scores)
+        return others(rows, data)
+
+    monkeypatch.setattr(candidates, "others", watched)
+    monkeypatch.setattr(sys.modules["keepscore.training.train"], "is_suspect", lambda *_: True)
+    config = TrainConfig(length="paper")
+    result = ks.train(counts(300, 100), config=config, progress=False)
+    assert seen == [True]  # asked once, by the run with scores
+    assert result.quality.other_bce is None or not result.quality.paired
 
 
 def test_nothing_is_tried_where_most_entries_tell():

@@ -26,6 +26,7 @@ from keepscore.networks.catalogue import (
     resolve,
     standardise,
 )
+from keepscore.networks.counts import is_counted
 from keepscore.networks.graph import GraphNetwork, graph_network
 from keepscore.networks.image import ImageNetwork
 from keepscore.networks.local_field import LocalFieldNetwork
@@ -62,6 +63,7 @@ __all__ = [
     "has_density",
     "holes_of",
     "is_continuous",
+    "is_counted",
     "is_size_free",
     "is_weight",
     "log_ratio",

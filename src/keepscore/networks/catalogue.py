@@ -58,6 +58,7 @@ from keepscore.errors import (
     unknown_name,
 )
 from keepscore.networks import (
+    counts,
     entries,
     graph,
     image,
@@ -133,6 +134,7 @@ FAMILIES: dict[str, Family] = {
     "mixture-set": Family(
         mixture.MixtureSetNetwork, mixture.SIZES, masking.MaskedMixtureSetNetwork
     ),
+    "counts": Family(counts.CountsNetwork, counts.SIZES),
     "series": Family(series.SeriesNetwork, series.SIZES, series.MaskedSeriesNetwork),
     "events": Family(series.EventsNetwork, series.SIZES, series.EventsNetwork),
     # Of chosen entries of x, which no name can tell.
@@ -306,6 +308,8 @@ def _gap(got: jax.Array, wanted: jax.Array) -> float:
 
 def standardise(network: Network, x: np.ndarray, low: np.ndarray, high: np.ndarray) -> Scaled:
     """Scale x as the network's `x_scale` says (see `base`) and theta by its training box."""
+    if isinstance(network, counts.CountsNetwork):
+        network = network.scaled_to(x)  # and x itself is left alone
     by_shape = {2: "entries", 3: "states"}.get(x.ndim, "whole")
     kind = getattr(network, "x_scale", by_shape)
     if kind not in X_SCALES:

@@ -87,15 +87,22 @@ class MixtureNetwork(eqx.Module):
         return self.log_rows(rows, theta).sum(axis=1)
 
     def log_rows(
-        self, rows: Float[Array, "b n p"], theta: Float[Array, "b d"]
+        self,
+        rows: Float[Array, "b n p"],
+        theta: Float[Array, "b d"],
+        least_sd: Float[Array, "b p"] | None = None,
     ) -> Float[Array, "b n"]:
-        """log q(x_i | theta) of each row, up to a constant."""
+        """log q(x_i | theta) of each row, up to a constant. least_sd: that of an entry given those
+        before it, exp(-l), is never below."""
         k, p = self.centre.shape
         out = self.of_theta(theta) + theta @ self.slope
         log_weight = jax.nn.log_softmax(out[:, :k])
         mean = out[:, k : k + k * p].reshape(-1, k, p) + self.centre
         square = out[:, k + k * p :].reshape(-1, k, p, p)
         log_diagonal = LARGEST * jnp.tanh(jnp.diagonal(square, axis1=2, axis2=3) / LARGEST)
+        if least_sd is not None:
+            most = -jnp.log(least_sd)[:, None]
+            log_diagonal = most - jax.nn.softplus(most - log_diagonal)
         factor = square * np.tri(p, k=-1, dtype=np.float32)
         z = rows[:, :, None] - mean[:, None]
         e = jnp.exp(log_diagonal)[:, None] * z

@@ -5,7 +5,8 @@ needs no form. Two other kinds do better on some data and worse on others, and n
 beforehand:
 
     densities of x               where x is a smooth function of theta with noise (one Gaussian), or
-                                 a mixture of few clouds (four); x continuous, at most 32 numbers
+                                 a mixture of few clouds (four); x continuous or counts, at most
+                                 32 numbers
     networks of some entries     where most of x is noise: those entries that tell of theta
                                  (`numerics/dependence.py`), if they are fewer than half of 17 or
                                  more; as a residual network and as the same densities
@@ -56,6 +57,7 @@ from keepscore.training.batches import Rows, generator, x_sample
 from keepscore.training.guard import robust_charges, some_of
 
 FIRST, DENSITIES = "residual-25k", ("mixture-3k", "mixture-10k")
+COUNTED = ("counts-3k", "counts-10k")
 MOST_IN_DENSITY = 32  # numbers: a Cholesky factor has half their square
 LEAST_TO_SCREEN = 17
 MOST_ROWS = 30_000
@@ -90,8 +92,11 @@ def others(rows: Rows, data: Dataset) -> dict[str, Choice]:
             f"{name} of {len(entries)} entries": _of_entries(name, x_shape, d, entries)
             for name in names
         }
-    dense = size <= MOST_IN_DENSITY and continuous
-    return {name: name for name in DENSITIES} if dense else {}
+    if size > MOST_IN_DENSITY:
+        return {}
+    if continuous:
+        return {name: name for name in DENSITIES}
+    return {name: name for name in COUNTED} if networks.is_counted(sample) else {}
 
 
 def most_trainings(x_shape: Sequence[int], structure: str | None) -> int:

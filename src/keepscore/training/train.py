@@ -235,10 +235,11 @@ def _guarded(
     assert quality is not None
     if not is_suspect(quality, result.history, networks.has_density(result.network)):
         return result
+    same = replace(config, compare=False)  # the same network: losses of other kinds do not compare
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", KeepscoreWarning)  # of poor scores: said of what is kept
         other = train(
-            data, validation, network, BCE(negatives=loss.negatives), config,
+            data, validation, network, BCE(negatives=loss.negatives), same,
             None if folder is None else folder / WITHOUT_SCORES, resume, progress,
         )  # fmt: skip
     assert other.quality is not None
