@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -88,6 +89,43 @@ class TestTrainings:
             for s in (plain, decayed)
         ]
         assert norms[0] != norms[1]
+
+
+def bend(h):  # what the network of a user calls, and a user may change
+    return jnp.tanh(h)
+
+
+class OfUser(eqx.Module):
+    weight: jax.Array
+
+    def features(self, x):
+        return x
+
+    def head(self, features, theta):
+        return bend((features @ self.weight * theta).sum(axis=1))
+
+
+class TestNetworksOfUsers:
+    def test_a_changed_function_is_seen_by_training_and_after_it(self, monkeypatch):
+        """Negative control: with the same function the same weights come out."""
+        network = OfUser(jnp.eye(2))
+        config = replace(SHORT, scale_inputs=False)
+        data = gaussian(300)
+
+        def trained():
+            return ks.train(data, network=network, config=config, progress=False)
+
+        first, again = trained(), trained()
+        np.testing.assert_array_equal(first.network.weight, again.network.weight)
+        at = np.full((4, 2), 0.5), np.asarray(data.x[:4])
+        before = first.relative(*at)
+        monkeypatch.setitem(globals(), "bend", lambda h: 3.0 * jnp.sin(h))
+        other = trained()
+        assert not np.array_equal(first.network.weight, other.network.weight)
+        x, weight = np.asarray(at[1], np.float32), np.asarray(other.network.weight)
+        inside = (x @ weight * 0.5).sum(axis=1)
+        np.testing.assert_allclose(other.relative(*at), 3 * np.sin(inside), rtol=1e-4)
+        assert np.abs(before).max() <= 1
 
 
 class TestShared:

@@ -309,8 +309,6 @@ def _gap(got: jax.Array, wanted: jax.Array) -> float:
 
 def standardise(network: Network, x: np.ndarray, low: np.ndarray, high: np.ndarray) -> Scaled:
     """Scale x as the network's `x_scale` says (see `base`) and theta by its training box."""
-    if isinstance(network, counts.CountsNetwork):
-        network = network.scaled_to(x)  # and x itself is left alone
     by_shape = {2: "entries", 3: "states"}.get(x.ndim, "whole")
     kind = getattr(network, "x_scale", by_shape)
     if kind not in X_SCALES:
@@ -318,7 +316,8 @@ def standardise(network: Network, x: np.ndarray, low: np.ndarray, high: np.ndarr
     timed = kind in ("times", "times, states")
     over = {"entries": (0,), "states": (0, 1)}.get(kind, (0, 1) if timed else tuple(range(x.ndim)))
     values = np.asarray(x, dtype=np.float64)
-    by_entry = kind in ("entries", "states")
+    counted = isinstance(network, counts.CountsNetwork)  # which has its own way with tails
+    by_entry = kind in ("entries", "states") and not counted
     leaning = tails.lean_on_zero(values, over) if by_entry else np.zeros((), dtype=bool)
     heavy = by_entry and not has_density(network) and tails.has_heavy_tails(values, over)
     drawn_in = heavy or bool(leaning.any())
@@ -340,6 +339,8 @@ def standardise(network: Network, x: np.ndarray, low: np.ndarray, high: np.ndarr
     if timed:
         mean[0], sd[0] = 0.0, _mean_gap(values[:, :, 0])
     sd = np.where(sd > 0, sd, 1.0)
+    if isinstance(network, counts.CountsNetwork):
+        network = network.scaled_to(x, mean, sd)
     z_mean, z_sd = None, None
     if leaning.any():
         z = np.arcsinh((values - mean) / sd)

@@ -22,7 +22,7 @@ import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from keepscore.networks.layers import Source
 from keepscore.networks.mixture import SIZES as SIZES
@@ -33,14 +33,17 @@ FEWEST_VALUES = 10  # of an entry, below which no normal density is like it
 
 
 class CountsNetwork(eqx.Module):
-    """log q(y | theta) for counts x of any shape, taken as one row. The mixture sees y less its
-    mean, divided by its standard deviation, entry by entry (`scaled_to`)."""
+    """log q(y | theta) for counts x of any shape, taken as one row.
+
+    It is given (x - x_mean) / x_sd, as any network, and takes that back; the mixture sees
+    (y - y_mean) / y_sd, entry by entry."""
 
     network: MixtureNetwork
-    mean: NDArray[np.float32]
-    sd: NDArray[np.float32]
-    constants: ClassVar = ("mean", "sd")
-    x_scale: ClassVar = "none"
+    x_mean: NDArray[np.float32]
+    x_sd: NDArray[np.float32]
+    y_mean: NDArray[np.float32]
+    y_sd: NDArray[np.float32]
+    constants: ClassVar = ("x_mean", "x_sd", "y_mean", "y_sd")
 
     def __init__(
         self,
@@ -52,18 +55,27 @@ class CountsNetwork(eqx.Module):
     ) -> None:
         p = math.prod(x_shape)
         self.network = MixtureNetwork(x_shape, d, rng, components, widths)
-        self.mean, self.sd = np.zeros(p, np.float32), np.ones(p, np.float32)
+        self.x_mean, self.y_mean = np.zeros(p, np.float32), np.zeros(p, np.float32)
+        self.x_sd, self.y_sd = np.ones(p, np.float32), np.ones(p, np.float32)
 
-    def scaled_to(self, x: NDArray[Any]) -> CountsNetwork:
-        """The same with mean and standard deviation of these data (b, ...)."""
+    def scaled_to(
+        self, x: NDArray[Any], x_mean: ArrayLike = 0.0, x_sd: ArrayLike = 1.0
+    ) -> CountsNetwork:
+        """The same for data like x (b, ...), which it will be given as (x - x_mean) / x_sd."""
         y = 2 * np.sqrt(np.asarray(x, np.float64).reshape(len(x), -1) + 3 / 8)
-        sd = y.std(axis=0)
-        scale = y.mean(axis=0).astype(np.float32), np.where(sd > 0, sd, 1.0).astype(np.float32)
-        return eqx.tree_at(lambda network: (network.mean, network.sd), self, scale)
+        y_sd = y.std(axis=0)
+        of_x = (np.broadcast_to(a, x.shape[1:]).ravel() for a in (x_mean, x_sd))
+        scale = (*of_x, y.mean(axis=0), np.where(y_sd > 0, y_sd, 1.0))
+        return eqx.tree_at(
+            lambda n: (n.x_mean, n.x_sd, n.y_mean, n.y_sd),
+            self,
+            tuple(np.asarray(a, np.float32) for a in scale),
+        )
 
     def features(self, x: Float[Array, "b ..."]) -> Float[Array, "b f"]:
-        y = 2 * jnp.sqrt(jnp.maximum(x.reshape(len(x), -1), 0.0) + 3 / 8)
-        return (y - self.mean) / self.sd
+        counts = x.reshape(len(x), -1) * self.x_sd + self.x_mean
+        y = 2 * jnp.sqrt(jnp.maximum(counts, 0.0) + 3 / 8)
+        return (y - self.y_mean) / self.y_sd
 
     def head(self, features: Float[Array, "b f"], theta: Float[Array, "b d"]) -> Float[Array, " b"]:
         return self.log_density(features, theta)
@@ -72,7 +84,7 @@ class CountsNetwork(eqx.Module):
         self, features: Float[Array, "b f"], theta: Float[Array, "b d"]
     ) -> Float[Array, " b"]:
         """log q(y | theta), up to a constant."""
-        step = 2 / (features * self.sd + self.mean) / self.sd  # dy / dx = 2 / y
+        step = 2 / (features * self.y_sd + self.y_mean) / self.y_sd  # dy / dx = 2 / y
         return self.network.log_rows(features[:, None], theta, LEAST_SD * step)[:, 0]
 
     def settings(self) -> dict[str, int | list[int]]:

@@ -33,7 +33,7 @@ from numpy.typing import NDArray
 from keepscore.checks import Floats
 from keepscore.likelihood import Traced
 from keepscore.networks.base import Network, every_pair, has_linear_head, has_table, is_weight
-from keepscore.networks.compilation import compiler_options
+from keepscore.networks.compilation import compiler_options, is_known
 
 X_ROWS = 256  # rows of x embedded at a time
 HEAD_ROWS = 8192  # pairs of x and theta through the head at a time
@@ -85,9 +85,11 @@ def take_apart(network: Network, members: int) -> tuple[Structure, Arrays]:
 
     arrays = placed("weight"), placed("constant")
     try:
-        return _structure(treedef, others, members), arrays
-    except TypeError:  # something in the network has no hash: a structure of its own
-        return Structure(treedef, others, members), arrays
+        if is_known(treedef):
+            return _structure(treedef, others, members), arrays
+    except TypeError:  # something in the network has no hash
+        pass
+    return Structure(treedef, others, members), arrays  # of its own
 
 
 class Evaluator:
