@@ -22,11 +22,28 @@ from keepscore.networks.mixture import MixtureNetwork
 from keepscore.networks.residual import ResidualNetwork
 
 
-class ResidualOfEntries(eqx.Module):
-    """A residual network of these entries (counted from 1) of x, taken as a vector."""
+class _OfEntries(eqx.Module):
+    """A network of these entries (counted from 1) of x."""
 
-    network: ResidualNetwork
+    network: Any
     entries: tuple[int, ...] = eqx.field(static=True)
+
+    def features(self, x: Float[Array, "b ..."]) -> Float[Array, "b f"]:
+        chosen = x.reshape(x.shape[0], -1)[:, np.array(self.entries) - 1]
+        found: Float[Array, "b f"] = self.network.features(chosen)
+        return found
+
+    def head(self, features: Float[Array, "b f"], theta: Float[Array, "b d"]) -> Float[Array, " b"]:
+        found: Float[Array, " b"] = self.network.head(features, theta)
+        return found
+
+    def settings(self) -> dict[str, Any]:
+        """Those of the network inside, and the entries."""
+        return {"entries": list(self.entries), **self.network.settings()}
+
+
+class ResidualOfEntries(_OfEntries):
+    """A residual network of some entries of x, taken as a vector."""
 
     def __init__(
         self,
@@ -39,22 +56,9 @@ class ResidualOfEntries(eqx.Module):
         self.entries = _checked(entries, x_shape)
         self.network = ResidualNetwork((len(self.entries),), d, rng, widths)
 
-    def features(self, x: Float[Array, "b ..."]) -> Float[Array, "b f"]:
-        return self.network.features(_chosen(x, self.entries))
 
-    def head(self, features: Float[Array, "b f"], theta: Float[Array, "b d"]) -> Float[Array, " b"]:
-        return self.network.head(features, theta)
-
-    def settings(self) -> dict[str, Any]:
-        """Those of the network inside, and the entries."""
-        return {"entries": list(self.entries), **self.network.settings()}
-
-
-class MixtureOfEntries(eqx.Module):
-    """A mixture density of these entries (counted from 1) of x, taken as one row."""
-
-    network: MixtureNetwork
-    entries: tuple[int, ...] = eqx.field(static=True)
+class MixtureOfEntries(_OfEntries):
+    """A mixture density of some entries of x, taken as one row."""
 
     def __init__(
         self,
@@ -68,20 +72,12 @@ class MixtureOfEntries(eqx.Module):
         self.entries = _checked(entries, x_shape)
         self.network = MixtureNetwork((len(self.entries),), d, rng, components, widths)
 
-    def features(self, x: Float[Array, "b ..."]) -> Float[Array, "b f"]:
-        return self.network.features(_chosen(x, self.entries))
-
-    def head(self, features: Float[Array, "b f"], theta: Float[Array, "b d"]) -> Float[Array, " b"]:
-        return self.network.head(features, theta)
-
     def log_density(
         self, features: Float[Array, "b f"], theta: Float[Array, "b d"]
     ) -> Float[Array, " b"]:
-        return self.network.log_density(features, theta)
-
-    def settings(self) -> dict[str, Any]:
-        """Those of the network inside, and the entries."""
-        return {"entries": list(self.entries), **self.network.settings()}
+        """That of the network inside."""
+        found: Float[Array, " b"] = self.network.log_density(features, theta)
+        return found
 
 
 def _checked(entries: Sequence[int], x_shape: Sequence[int]) -> tuple[int, ...]:
@@ -89,7 +85,3 @@ def _checked(entries: Sequence[int], x_shape: Sequence[int]) -> tuple[int, ...]:
     if not entries or min(entries) < 1 or max(entries) > size:
         raise ShapeError(f"Entries are counted from 1 to {size}, and one is needed at least.")
     return tuple(int(entry) for entry in entries)
-
-
-def _chosen(x: Float[Array, "b ..."], entries: tuple[int, ...]) -> Float[Array, "b s"]:
-    return x.reshape(x.shape[0], -1)[:, np.array(entries) - 1]
