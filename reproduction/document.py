@@ -2,7 +2,8 @@
 
     python -m reproduction.document [results [docs/reproduction.md]]
 
-A page has two parts that are not written by hand, `claims` and `cells`, each between a line
+A page has three parts not written by hand, `claims`, `cells` and `rate` (the cells of profile
+`falling`, kept in results/falling, beside the same at the paper's rate), each between a line
 <!-- claims: begin --> and a line <!-- claims: end -->; a test compares them with the results.
 """
 
@@ -21,6 +22,7 @@ from reproduction.claims import CLAIMS, judge, of_paper
 from reproduction.results import Result, find, load_exact, load_results, summary_columns
 from reproduction.worth_table import MetricWorth, worth_table
 
+FALLING = "falling"  # the folder of that profile's cells
 COMPARED = "30k"  # the paper's network beside which ours is shown
 WORTH = (
     "What ASA at N is worth: N\\* / N, where BCE reaches the same with N\\* simulations "
@@ -33,7 +35,11 @@ TIME = "The time BCE trains on N\\* simulations, over the time of ASA on N:"
 def sections(results: Path) -> dict[str, str]:
     """The generated parts of the page: the verdicts; then equivalence and cells of each case."""
     found = {case: load_results(results, case) for case in CASES}
-    parts = {"claims": _claims(found), "cells": _cases(results, found)}
+    parts = {
+        "claims": _claims(found),
+        "cells": _cases(results, found),
+        "rate": _rate(results, found),
+    }
     return {part: "\n".join(lines).strip() for part, lines in parts.items()}
 
 
@@ -159,6 +165,31 @@ def _ours(results: list[Result]) -> Iterator[str]:
         if (words := label_of(metric)) is not None:
             yield f"| {words} | " + " | ".join(_range(r, metric) for r in shown.values()) + " |"
     yield ""
+
+
+def _rate(path: Path, found: dict[str, list[Result]]) -> Iterator[str]:
+    """The same cells at the paper's constant rate and at one that falls: means over seeds."""
+    for case, results in found.items():
+        fallen = load_results(path / FALLING, case)
+        if not fallen:
+            continue
+        cells = {(r.cell.network, r.cell.n, r.cell.seed) for r in fallen}
+        same = [r for r in results if (r.cell.network, r.cell.n, r.cell.seed) in cells]
+        shown = {
+            f"{loss.upper()}, {words}": find(cells_of, loss=loss)
+            for words, cells_of in (("paper's rate", same), ("falling rate", fallen))
+            for loss in ("bce", "asa")
+        }
+        yield (
+            f"| {CASES[case].title} | "
+            + " | ".join(f"{words} ({len(cells_of)})" for words, cells_of in shown.items())
+            + " |"
+        )
+        yield "|---|" + "---|" * len(shown)
+        for metric in fallen[0].metrics():
+            if (words := label_of(metric)) is not None:
+                yield f"| {words} | " + " | ".join(_range(r, metric) for r in shown.values()) + " |"
+        yield ""
 
 
 def _range(results: list[Result], metric: str) -> str:

@@ -442,6 +442,8 @@ old
 between
 <!-- cells: begin -->
 <!-- cells: end -->
+<!-- rate: begin -->
+<!-- rate: end -->
 after
 """
 
@@ -457,7 +459,7 @@ def test_the_page_is_filled_and_changes_with_a_number(tmp_path):
     text = page.read_text()
     assert text.startswith("# Before\n")
     assert "\nbetween\n" in text
-    assert text.endswith("<!-- cells: end -->\nafter\n")
+    assert text.endswith("<!-- rate: end -->\nafter\n")
     assert "47 cells" in text
     assert "ours, ASA, N = 30,000 (3)" in text
     file = cell_file(tmp_path / "results", Cell("sis", "3k", 30_000, "bce"))
@@ -465,6 +467,26 @@ def test_the_page_is_filled_and_changes_with_a_number(tmp_path):
     content["ltest"]["metrics"]["bce"]["value"] += 0.01
     file.write_text(json.dumps(content))
     assert fill(tmp_path / "results", page)
+
+
+def test_cells_at_another_rate_stand_beside_the_same_at_the_papers(tmp_path):
+    results = tmp_path / "results"
+    invent(results, cases=("sis",), examples=False)
+    assert sections(results)["rate"] == ""
+    cells = [Cell("sis", "30k", 30_000, loss, seed) for loss in ("bce", "asa") for seed in (0, 1)]
+    for cell in cells:
+        content = json.loads(cell_file(results, cell).read_text())
+        content["ltest"]["metrics"]["bce"]["value"] = 0.125 if cell.loss == "asa" else 0.25
+        other = cell_file(results / "falling", cell)
+        other.parent.mkdir(parents=True, exist_ok=True)
+        other.write_text(json.dumps(content))
+    lines = sections(results)["rate"].split("\n")
+    assert lines[0].count("paper's rate (2)") == lines[0].count("falling rate (2)") == 2
+    order = [part.strip() for part in lines[0].split("|")]
+    row = next(line for line in lines if "0.125" in line)
+    values = [part.strip() for part in row.split("|")]
+    assert values[order.index("ASA, falling rate (2)")] == "0.125 (0.125 to 0.125)"
+    assert values[order.index("BCE, falling rate (2)")] == "0.25 (0.25 to 0.25)"
 
 
 def test_a_page_without_markers_is_refused(tmp_path):
