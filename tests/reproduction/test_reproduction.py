@@ -410,7 +410,7 @@ def test_a_gain_is_larger_only_beyond_the_noise_between_seeds(tmp_path, more, ve
     for file in (tmp_path / "gaussian").glob("*0k-*-asa-*.json"):
         content = read_json(file)
         before = read_json(file.with_name(file.name.replace("-asa-", "-bce-")))["ltest"]["metrics"]
-        share = 0.2 + (more if file.name.startswith("100k") else 0)
+        share = 0.2 + (0 if file.name.startswith("30k") else more)
         bce = before["bce"]["value"] - share * before["bce_excess"]["value"]
         content["ltest"]["metrics"]["bce"]["value"] = bce
         file.write_text(json.dumps(content))

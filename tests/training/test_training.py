@@ -150,12 +150,21 @@ def test_an_epoch_uses_each_row_at_most_once_and_orders_are_fresh():
 def test_draws_for_the_other_class_are_uniform_over_all_rows():
     """Chi-square of counts in 50 cells: 49 degrees, alarm above 130 (1e-8); a missing tenth of the
     rows would give thousands."""
-    other, _ = make_feed().draws(1, 0)
-    assert other.shape == (2, batches.BLOCK, 3, 16)
+    feed = make_feed()
+    other, _ = feed.draws(1, 0)
+    assert other.shape == (2, feed.steps, 3, 16)
     counts = np.bincount(other.ravel() // 20, minlength=50)
     expected = other.size / 50
     assert ((counts - expected) ** 2 / expected).sum() < 130
     assert not np.array_equal(other[0], other[1])
+
+
+def test_a_short_epoch_draws_what_a_long_one_draws_first(monkeypatch):
+    short, _ = make_feed().draws(1, 0)
+    monkeypatch.setattr(batches.Feed, "steps", 5_000)
+    long, _ = make_feed().draws(1, 0)
+    assert long.shape[1] == batches.BLOCK
+    np.testing.assert_array_equal(short, long[:, : short.shape[1]])
 
 
 def test_where_an_epoch_is_cut_does_not_change_its_plan(monkeypatch):

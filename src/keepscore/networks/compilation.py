@@ -64,7 +64,7 @@ def shared(key: Hashable, make: Callable[[], Any]) -> Any:
     return _made(_Program(key, make))
 
 
-def without_arrays(tree: Any) -> tuple[Any, Any, Hashable]:
+def without_arrays(tree: object) -> tuple[Any, Any, Hashable]:
     """(arrays, others, key of the others): `eqx.combine(arrays, others)` is the tree again. Arrays
     go into a compiled program as arguments, so that it serves a network with other numbers. A
     network with a class that is not ours has a key of its own: what it computes may change with
