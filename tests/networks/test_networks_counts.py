@@ -99,6 +99,14 @@ def test_a_trained_one_is_right_and_comes_back_from_disk(tmp_path, kind):
     np.testing.assert_array_equal(again.relative(theta, x), trained.relative(theta, x))
 
 
+@pytest.mark.parametrize("value", [-1.0, np.nan])
+def test_numbers_that_are_no_counts_are_refused(value):
+    x = np.random.default_rng(0).poisson(5.0, (20, 2)).astype(float)
+    x[3, 1] = value
+    with pytest.raises(ks.errors.DomainError, match="needs x of 0 or more"):
+        network(x)
+
+
 def test_what_is_scaled_is_taken_back():
     """Through `standardise` or not: the same density."""
     x = np.random.default_rng(0).poisson(30.0, (50, 3))

@@ -135,6 +135,8 @@ class TestShared:
 
     def test_without_a_hash_it_is_made_anew(self):
         assert shared(("a test", [1]), object) is not shared(("a test", [1]), object)
+        assert shared(None, object) is not shared(None, object)
+        assert without_arrays(OfUser(jnp.eye(2)))[2] is None
 
     def test_one_and_true_are_two_keys(self):
         keys = [without_arrays({"n": value})[2] for value in (1, True, 1.0)]

@@ -53,26 +53,26 @@ def _made(program: _Program) -> Any:
     return program.make()
 
 
-def shared(key: Hashable, make: Callable[[], Any]) -> Any:
+def shared(key: Hashable | None, make: Callable[[], Any]) -> Any:
     """make(), or what it gave for an equal key before. JAX keeps compiled programs with
     their function: called again, it compiles nothing for shapes it has seen. All that `make`
-    depends on must be in the key; without a hash it is made anew."""
+    depends on must be in the key; without one, or one without a hash, it is made anew."""
     try:
         hash(key)
     except TypeError:
-        return make()
-    return _made(_Program(key, make))
+        key = None
+    return make() if key is None else _made(_Program(key, make))
 
 
-def without_arrays(tree: object) -> tuple[Any, Any, Hashable]:
+def without_arrays(tree: object) -> tuple[Any, Any, Hashable | None]:
     """(arrays, others, key of the others): `eqx.combine(arrays, others)` is the tree again. Arrays
     go into a compiled program as arguments, so that it serves a network with other numbers. A
-    network with a class that is not ours has a key of its own: what it computes may change with
+    network with a class that is not ours has no key: what it computes may change with
     functions that nobody sees from here."""
     arrays, others = eqx.partition(tree, eqx.is_array)
     structure = jax.tree.structure(others)
     leaves = tuple((type(leaf), leaf) for leaf in jax.tree.leaves(others))
-    return arrays, others, (structure, leaves) if is_known(structure) else object()
+    return arrays, others, (structure, leaves) if is_known(structure) else None
 
 
 def is_known(structure: jax.tree_util.PyTreeDef) -> bool:

@@ -24,6 +24,7 @@ import numpy as np
 from jaxtyping import Array, Float
 from numpy.typing import ArrayLike, NDArray
 
+from keepscore.errors import DomainError
 from keepscore.networks.layers import Source
 from keepscore.networks.mixture import SIZES as SIZES
 from keepscore.networks.mixture import MixtureNetwork
@@ -62,7 +63,13 @@ class CountsNetwork(eqx.Module):
         self, x: NDArray[Any], x_mean: ArrayLike = 0.0, x_sd: ArrayLike = 1.0
     ) -> CountsNetwork:
         """The same for data like x (b, ...), which it will be given as (x - x_mean) / x_sd."""
-        y = 2 * np.sqrt(np.asarray(x, np.float64).reshape(len(x), -1) + 3 / 8)
+        values = np.asarray(x, np.float64).reshape(len(x), -1)
+        if not (values >= 0).all():  # NaN is not either
+            raise DomainError(
+                f"A counts network needs x of 0 or more, nothing missing; got {values.min():g} at "
+                "least. Use network='auto', or 'mixture-3k' for numbers of any sign."
+            )
+        y = 2 * np.sqrt(values + 3 / 8)
         y_sd = y.std(axis=0)
         of_x = (np.broadcast_to(a, x.shape[1:]).ravel() for a in (x_mean, x_sd))
         scale = (*of_x, y.mean(axis=0), np.where(y_sd > 0, y_sd, 1.0))

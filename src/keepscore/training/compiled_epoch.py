@@ -111,7 +111,7 @@ def runner(
     arrays, others, key = without_arrays(rest)
     update = optimizer.update
     program = shared(
-        ("steps", key, loss, update, members, shard),
+        key and ("steps", key, loss, update, members, shard),
         partial(_program, others, loss, update, members, shard),
     )
     return partial(program, Constants(arrays, epsilon, scale, maps))

@@ -15,6 +15,7 @@ this lives in the optimizer's state and so in every checkpoint.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -81,13 +82,17 @@ def _averaged(plain: optax.GradientTransformation, most: float) -> optax.Gradien
 def _starting(state: Tree, peak: float, steps: int) -> Tree:
     """The state before the first batch of a run whose rate falls from `peak` in so many steps."""
 
-    def begin(part: Tree) -> Tree:
-        if not isinstance(part, Rate):
-            return part
-        length, height = (jnp.asarray(a, jnp.float32) for a in (steps, peak))
-        return part._replace(length=length, peak=height)
+    length, height = (jnp.asarray(a, jnp.float32) for a in (steps, peak))
+    return _with_rate(state, lambda rate: rate._replace(length=length, peak=height))
 
-    return jax.tree.map(begin, state, is_leaf=lambda part: isinstance(part, Rate))
+
+def _with_rate(state: Tree, changed: Callable[[Rate], Rate]) -> Tree:
+    """An optimizer's state with its rate changed."""
+
+    def part(leaf: Tree) -> Tree:
+        return changed(leaf) if isinstance(leaf, Rate) else leaf
+
+    return jax.tree.map(part, state, is_leaf=lambda leaf: isinstance(leaf, Rate))
 
 
 def falling() -> optax.GradientTransformation:
@@ -117,14 +122,11 @@ def cooled(member: Member, best: Weights, best_batches: ArrayLike, steps: int) -
     """The member back at its best weights, its rate falling from what it was after `best_batches`
     (one number per member of an ensemble) to zero within so many steps."""
 
-    def cool(state: Tree) -> Tree:
-        if not isinstance(state, Rate):
-            return state
+    def cool(state: Rate) -> Rate:
         peak = rate_at(state, jnp.asarray(best_batches).reshape(state.peak.shape))
         return Rate(state.batches, state.batches, jnp.full_like(state.length, steps), peak)
 
-    state = jax.tree.map(cool, member.optimizer, is_leaf=lambda part: isinstance(part, Rate))
-    return member._replace(weights=best, optimizer=state)
+    return member._replace(weights=best, optimizer=_with_rate(member.optimizer, cool))
 
 
 def averaging(most: float) -> optax.GradientTransformation:

@@ -76,7 +76,8 @@ def validator(
     constants = arrays, _placed_scale(term)
     residual = None if term is None else term.residual
     summed = shared(
-        ("validation", key, residual, members), partial(_program, others, residual, members)
+        key and ("validation", key, residual, members),
+        partial(_program, others, residual, members),
     )
 
     def blocks() -> Iterator[tuple[Array, ...]]:
