@@ -18,7 +18,7 @@ from keepscore.errors import (
     ShapeError,
     UnknownNameError,
 )
-from keepscore.networks import catalogue, pooling
+from keepscore.networks import catalogue, pooling, winograd
 from keepscore.networks.layers import Conv1d, ConvPool, Head, Linear
 from keepscore.networks.winograd import pooled_channels
 
@@ -81,33 +81,61 @@ def test_convolution_in_time_as_a_matrix_product_equals_lax_conv():
 
 
 @pytest.mark.parametrize("cores", [1, 2])
-@pytest.mark.parametrize(("inputs", "fields"), [(3, 5), (64, 5), (1, 5), (1, 32)])
+@pytest.mark.parametrize(
+    ("height", "width", "inputs", "fields"),
+    [
+        (10, 14, 3, 5),
+        (10, 10, 64, 5),
+        (8, 12, 3, 5),
+        (4, 6, 64, 5),
+        (10, 14, 1, 5),
+        (10, 14, 1, 32),
+    ],
+)
 def test_convolution_with_pooling_as_matrix_products_equals_lax_conv(
-    inputs, fields, cores, monkeypatch
+    height, width, inputs, fields, cores, monkeypatch
 ):
     """One input goes by windows (32 fields in three blocks on one core), several by Winograd (64
-    with spare channels); height and width differ on purpose."""
+    with spare channels; tiles of four along sides of 6, 10 and 14, of two along others)."""
     monkeypatch.setattr(pooling, "threads", lambda: cores)
-    layer, z = ConvPool(inputs, 4, RNG), normal(10, fields, 14, inputs)
+    layer, z = ConvPool(inputs, 4, RNG), normal(height, fields, width, inputs)
     _same_map(layer.as_products, layer.by_convolution, z)
 
 
-def test_winograds_scheme_keeps_the_accuracy_of_float32():
-    """Its sums and differences cost a digit at most: against float64, at the paper's channels."""
+@pytest.mark.parametrize(
+    ("height", "width", "share"),
+    [(8, 8, 1e-6), (10, 8, 8e-6), (8, 10, 8e-6), (10, 10, 2e-5)],
+    ids=["tiles of 2 x 2", "4 x 2", "2 x 4", "4 x 4"],
+)
+def test_winograds_scheme_keeps_the_accuracy_of_float32(height, width, share):
+    """Against float64, at the paper's channels: tiles of two cost no digit, tiles of four one."""
     rng = np.random.default_rng(5)
-    z, weight, bias = rng.normal(size=(10, 8, 10, 80)), rng.normal(size=(3, 3, 80, 80)), np.ones(80)
+    z = rng.normal(size=(height, 8, width, 80))
+    weight, bias = rng.normal(size=(3, 3, 80, 80)), np.ones(80)
     patches = np.lib.stride_tricks.sliding_window_view(z, (3, 3), axis=(0, 2))
-    y = np.maximum(np.einsum("hbwcij,ijco->hbwo", patches, weight) + bias, 0)
-    expected = y.reshape(4, 2, 8, 4, 2, 80).mean(axis=(1, 4))
+    y = np.maximum(np.einsum("hbwcij,ijco->hbwo", patches, weight, optimize=True) + bias, 0)
+    expected = y.reshape(height // 2 - 1, 2, 8, width // 2 - 1, 2, 80).mean(axis=(1, 4))
     found = pooled_channels(*(jnp.asarray(a, jnp.float32) for a in (z, weight, bias)))
-    np.testing.assert_allclose(found, expected, atol=3e-6 * np.abs(expected).max())
+    np.testing.assert_allclose(found, expected, atol=share * np.abs(expected).max())
 
 
-@pytest.mark.parametrize(("inputs", "fields"), [(3, 2), (64, 2), (1, 2), (1, 160)])
-def test_convolution_with_pooling_can_be_differentiated_twice(inputs, fields, monkeypatch):
+def test_the_matrices_of_winograd_filter():
+    """A^T [(G g) * (B^T d)] is the filter g on d. Numbers are integers below ten, so that a wrong
+    entry shows as an error of 1/24 or more."""
+    rng = np.random.default_rng(6)
+    for scheme in (winograd.F2, winograd.F4):
+        g, d = rng.integers(-9, 9, 3), rng.integers(-9, 9, scheme.m + 2)
+        found = scheme.outputs @ ((scheme.kernel @ g) * (scheme.window @ d))
+        np.testing.assert_allclose(found, np.convolve(d, g[::-1], "valid"), atol=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("height", "inputs", "fields"), [(6, 3, 2), (4, 3, 2), (6, 64, 2), (6, 1, 2), (6, 1, 160)]
+)
+def test_convolution_with_pooling_can_be_differentiated_twice(height, inputs, fields, monkeypatch):
     """The backward passes are our own; autodiff of them, against autodiff of `lax.conv` twice."""
     monkeypatch.setattr(pooling, "threads", lambda: 1)  # in blocks
-    layer, z = ConvPool(inputs, 4, RNG), normal(6, fields, 6, inputs)
+    layer, z = ConvPool(inputs, 4, RNG), normal(height, fields, 6, inputs)
 
     def second(name):
         def slope(layer):
