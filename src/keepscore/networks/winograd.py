@@ -34,7 +34,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
 # In dU = V^T dM, rows of V that lie a multiple of 256 bytes apart push each other out of the cache:
 # at 128 channels it took twice as long as dV. Then V gets four more channels, of zeros.
@@ -58,17 +58,13 @@ class Filtering:
         return (side - 2) // self.m
 
 
-def _matrix(rows: ArrayLike) -> NDArray[np.float32]:
-    return np.array(rows, np.float32)
-
-
 F2 = Filtering(
-    window=_matrix([[1, 0, -1, 0], [0, 1, 1, 0], [0, -1, 1, 0], [0, 1, 0, -1]]),
-    kernel=_matrix([[1, 0, 0], [1 / 2, 1 / 2, 1 / 2], [1 / 2, -1 / 2, 1 / 2], [0, 0, 1]]),
-    outputs=_matrix([[1, 1, 1, 0], [0, 1, -1, -1]]),
+    window=np.array([[1, 0, -1, 0], [0, 1, 1, 0], [0, -1, 1, 0], [0, 1, 0, -1]], np.float32),
+    kernel=np.array([[1, 0, 0], [0.5, 0.5, 0.5], [0.5, -0.5, 0.5], [0, 0, 1]], np.float32),
+    outputs=np.array([[1, 1, 1, 0], [0, 1, -1, -1]], np.float32),
 )
 F4 = Filtering(
-    window=_matrix(
+    window=np.array(
         [
             [4, 0, -5, 0, 1, 0],
             [0, -4, -4, 1, 1, 0],
@@ -76,9 +72,10 @@ F4 = Filtering(
             [0, -2, -1, 2, 1, 0],
             [0, 2, -1, -2, 1, 0],
             [0, 4, 0, -5, 0, 1],
-        ]
+        ],
+        np.float32,
     ),
-    kernel=_matrix(
+    kernel=np.array(
         [
             [1 / 4, 0, 0],
             [-1 / 6, -1 / 6, -1 / 6],
@@ -86,10 +83,12 @@ F4 = Filtering(
             [1 / 24, 1 / 12, 1 / 6],
             [1 / 24, -1 / 12, 1 / 6],
             [0, 0, 1],
-        ]
+        ],
+        np.float32,
     ),
-    outputs=_matrix(
-        [[1, 1, 1, 1, 1, 0], [0, 1, -1, 2, -2, 0], [0, 1, 1, 4, 4, 0], [0, 1, -1, 8, -8, 1]]
+    outputs=np.array(
+        [[1, 1, 1, 1, 1, 0], [0, 1, -1, 2, -2, 0], [0, 1, 1, 4, 4, 0], [0, 1, -1, 8, -8, 1]],
+        np.float32,
     ),
 )
 
@@ -192,7 +191,7 @@ def _stacked(parts: list[Array], axis: int = 0) -> Array:
 
 def _sums(matrix: NDArray[np.float32], parts: Sequence[Any] | Array) -> list[Any]:
     """The matrix times a column of arrays, written out without its zeros."""
-    terms = [[float(row[k]) * parts[k] for k in np.flatnonzero(row)] for row in matrix]
+    terms = [[float(a) * part for a, part in zip(row, parts, strict=True) if a] for row in matrix]
     return [sum(rest, first) for first, *rest in terms]
 
 
