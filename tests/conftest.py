@@ -7,6 +7,8 @@ import os
 import signal
 import tempfile
 from importlib.metadata import version
+from importlib.util import find_spec
+from mmap import ACCESS_READ, mmap
 from pathlib import Path
 
 for variable in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"):
@@ -16,7 +18,24 @@ os.environ.setdefault("MPLBACKEND", "Agg")
 # Compiling takes longer than anything that small networks do: compile quickly, not well, and once
 # for all test processes, the programs they start and the runs that follow.
 QUICKLY = "--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true"
-os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {QUICKLY}".strip()
+# The newer way to compile elementwise code takes twice as long. XLA ends the process at a flag that
+# it does not know, so its library is asked first.
+PLAINLY = "xla_cpu_use_fusion_emitters"
+
+
+def _xla_knows(flag: str) -> bool:
+    spec = find_spec("jaxlib")
+    for folder in (spec.submodule_search_locations or ()) if spec else ():
+        for file in Path(folder).glob("libjax_common*"):
+            with file.open("rb") as opened, mmap(opened.fileno(), 0, access=ACCESS_READ) as data:
+                return data.find(flag.encode()) >= 0
+    return False
+
+
+if QUICKLY not in os.environ.get("XLA_FLAGS", ""):  # a process started by tests has them already
+    flags = [os.environ.get("XLA_FLAGS", ""), QUICKLY]
+    flags += [f"--{PLAINLY}=false"] if _xla_knows(PLAINLY) else []
+    os.environ["XLA_FLAGS"] = " ".join(flags).strip()
 COMPILED = Path(tempfile.gettempdir()) / f"keepscore-test-compiled-{os.getuid()}"
 os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(COMPILED))
 os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0.1")

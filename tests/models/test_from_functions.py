@@ -212,3 +212,44 @@ def test_differences_become_shorter_where_a_likelihood_is_sharp():
     found, error = central_differences(model.log_prob, model.space, theta, x)
     assert found == pytest.approx(expected, rel=1e-3, abs=1e-3)
     assert np.all(np.abs(found - expected) <= 10 * error + 1e-9)
+
+
+def _decay(vectorized):
+    """exp(-r t) at NumPy times, which simulator and likelihood share, both in JAX."""
+    times = np.linspace(0.5, 10.0, 12)
+
+    def mean(theta):
+        return jnp.exp(-jnp.exp(theta[..., :1]) * times)
+
+    def simulate(theta, rng):
+        return np.asarray(mean(theta)) + 0.1 * rng.standard_normal((*np.shape(theta)[:-1], 12))
+
+    def log_prob(theta, x):
+        return -0.5 * (((x - mean(theta)) / 0.1) ** 2).sum(axis=-1)
+
+    model = ks.models.from_functions(
+        ks.Space([ks.Parameter("r", -3.0, 0.0)]),
+        (12,),
+        simulate=simulate,
+        log_prob=log_prob,
+        vectorized=vectorized,
+        name="decay",
+    )
+    return model, times
+
+
+@pytest.mark.parametrize("vectorized", [True, False])
+def test_a_numpy_constant_may_serve_simulator_and_likelihood(vectorized):
+    """JAX keeps it in float64 once the likelihood was traced, and a simulator in float32 met an
+    error inside XLA. So simulators are in float64 too: x is right to 1e-12."""
+    model, times = _decay(vectorized)
+    theta = np.array([[-1.0], [-0.5], [-2.0]])
+    x, score = model.simulate_with_score(theta, np.random.default_rng(0))
+    noise = np.random.default_rng(0).standard_normal((3, 12))
+    exact = np.exp(-np.exp(theta) * times) + 0.1 * noise
+    if vectorized:
+        np.testing.assert_allclose(x, exact, rtol=0, atol=1e-12)
+    assert np.isfinite(score).all()
+    again = model.simulate(theta, np.random.default_rng(0))
+    np.testing.assert_array_equal(again, x)
+    assert ks.check_model(model, draws=200, show=False).passed

@@ -35,8 +35,8 @@ def tried(data):
 
 def test_what_is_tried():
     densities = ["mixture-3k", "mixture-10k"]
-    assert tried(noisy(300, 0)) == densities
-    assert tried(noisy(300, 6)) == densities  # too few numbers to choose among
+    assert tried(noisy(300, 0)) == [*densities, "independent-30k"]
+    assert tried(noisy(300, 6)) == [*densities, "independent-30k"]  # too few to choose among
     some = [f"{name} of 2 entries" for name in ("residual-25k", *densities)]
     assert tried(noisy(300, 40)) == some
     assert tried(noisy(300, 40, score=False)) == some
@@ -57,7 +57,9 @@ def counts(n, most, seed=0, kind=np.int64):
 
 @pytest.mark.parametrize("kind", [np.int64, np.uint8, np.float32, float])
 def test_counts_of_many_values_have_densities_of_their_own(kind):
-    assert tried(counts(300, 100, kind=kind)) == ["counts-3k", "counts-10k"]
+    assert tried(counts(300, 100, kind=kind)) == [
+        "counts-3k", "counts-10k", "independent-counts-30k",
+    ]  # fmt: skip
     assert tried(counts(300, 4, kind=kind)) == []
     negative = counts(300, 100)
     moved = ks.dataset(negative.theta, negative.x - 90, space=space(), score=negative.score)
@@ -83,7 +85,7 @@ def test_the_guard_holds_a_network_against_the_same_network(monkeypatch):
 
 def test_nothing_is_tried_where_most_entries_tell():
     many = noisy(600, 0, p=20)
-    assert tried(many) == ["mixture-3k", "mixture-10k"]
+    assert tried(many) == ["mixture-3k", "mixture-10k", "independent-30k"]
 
 
 def test_nothing_is_tried_where_something_is_declared():

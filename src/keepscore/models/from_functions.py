@@ -22,8 +22,9 @@ from __future__ import annotations
 import sys
 import warnings
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
@@ -113,7 +114,9 @@ class FunctionModel:
         rows = as_theta(theta, self.space.d)
         if len(rows) == 0:
             return np.empty((0, *self.x_shape), self.x_dtype)
-        return self._shaped_x(self.simulate_function(rows.copy(), rng), len(rows), "simulate")
+        with _in_double():
+            x = self.simulate_function(rows.copy(), rng)
+        return self._shaped_x(x, len(rows), "simulate")
 
     def simulate_with_score(
         self, theta: ArrayLike, rng: np.random.Generator
@@ -122,7 +125,8 @@ class FunctionModel:
         if self.joint_function is None or len(rows) == 0:
             x = self.simulate(rows, rng)
             return x, self.score(rows, x)
-        both = self.joint_function(rows.copy(), rng)
+        with _in_double():
+            both = self.joint_function(rows.copy(), rng)
         if not isinstance(both, (tuple, list)) or len(both) != 2:
             raise ShapeError(
                 f"simulate_with_joint_score of {self.name!r} must return (x, joint score); "
@@ -568,13 +572,21 @@ def _warn_of_differences(model: FunctionModel) -> None:
 
 def _call(function: OfPairs, theta: Floats, x: NDArray[Any]) -> Any:
     """A function of the user on copies: working in place, it must not reach arrays of others."""
-    # A function that uses JAX has imported it, and must compute in float64 here.
-    if "jax" not in sys.modules:
+    with _in_double():
         return function(theta.copy(), x.copy())
+
+
+def _in_double() -> AbstractContextManager[Any]:
+    """Where functions of the user are called: in JAX they compute in float64, simulators too.
+
+    JAX 0.10 keeps a NumPy array that was traced in float64 as such; used in float32 afterwards (a
+    grid of times, say, in the likelihood and then in the simulator), it is an error inside XLA.
+    """
+    if "jax" not in sys.modules:  # a function that uses JAX has imported it
+        return nullcontext()
     import jax
 
-    with jax.enable_x64(True):
-        return function(theta.copy(), x.copy())
+    return cast("AbstractContextManager[Any]", jax.enable_x64(True))
 
 
 def _written(function: object) -> object:

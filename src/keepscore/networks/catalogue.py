@@ -63,6 +63,7 @@ from keepscore.networks import (
     entries,
     graph,
     image,
+    independent,
     local_field,
     markov,
     masking,
@@ -136,6 +137,8 @@ FAMILIES: dict[str, Family] = {
         mixture.MixtureSetNetwork, mixture.SIZES, masking.MaskedMixtureSetNetwork
     ),
     "counts": Family(counts.CountsNetwork, counts.SIZES),
+    "independent": Family(independent.IndependentNetwork, independent.SIZES),
+    "independent-counts": Family(counts.IndependentCountsNetwork, independent.SIZES),
     "series": Family(series.SeriesNetwork, series.SIZES, series.MaskedSeriesNetwork),
     "events": Family(series.EventsNetwork, series.SIZES, series.EventsNetwork),
     # Of chosen entries of x, which no name can tell.
@@ -316,7 +319,7 @@ def standardise(network: Network, x: np.ndarray, low: np.ndarray, high: np.ndarr
     timed = kind in ("times", "times, states")
     over = {"entries": (0,), "states": (0, 1)}.get(kind, (0, 1) if timed else tuple(range(x.ndim)))
     values = np.asarray(x, dtype=np.float64)
-    counted = isinstance(network, counts.CountsNetwork)  # which has its own way with tails
+    counted = isinstance(network, counts.DensityOfCounts)  # which has its own way with tails
     by_entry = kind in ("entries", "states") and not counted
     leaning = tails.lean_on_zero(values, over) if by_entry else np.zeros((), dtype=bool)
     heavy = by_entry and not has_density(network) and tails.has_heavy_tails(values, over)
@@ -339,7 +342,7 @@ def standardise(network: Network, x: np.ndarray, low: np.ndarray, high: np.ndarr
     if timed:
         mean[0], sd[0] = 0.0, _mean_gap(values[:, :, 0])
     sd = np.where(sd > 0, sd, 1.0)
-    if isinstance(network, counts.CountsNetwork):
+    if isinstance(network, counts.DensityOfCounts):
         network = network.scaled_to(x, mean, sd)
     z_mean, z_sd = None, None
     if leaning.any():

@@ -1,8 +1,12 @@
-"""Densities of counts: a mixture density (`mixture`) of their roots, no finer than counts are.
+"""Densities of counts: a density of their roots, no finer than counts are.
 
     y_j = 2 sqrt(x_j + 3/8)
-    q(y | theta) = sum_k w_k(theta) N(y; m_k(theta), (L_k(theta)' L_k(theta))^-1)
+    q(y | theta) = sum_k w_k(theta) N(y; m_k(theta), (L_k(theta)' L_k(theta))^-1)    (`mixture`)
     1 / L_jj >= (1/2) dy_j / dx_j
+
+or, where counts are independent given theta (`independent`),
+
+    q(y | theta) = prod_j N(y_j; m_j(theta), s_j(theta)^2),    s_j >= (1/2) dy_j / dx_j
 
 The root is Anscombe's: Poisson counts have a standard deviation near 1 in y, few or many. (dy / dx
 is a function of x alone and of no use to a likelihood.) L is lower triangular, so 1 / L_jj is the
@@ -15,7 +19,7 @@ and would seem to tell of theta.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 import equinox as eqx
@@ -25,6 +29,7 @@ from jaxtyping import Array, Float
 from numpy.typing import ArrayLike, NDArray
 
 from keepscore.errors import DomainError
+from keepscore.networks.independent import IndependentNetwork
 from keepscore.networks.layers import Source
 from keepscore.networks.mixture import SIZES as SIZES
 from keepscore.networks.mixture import MixtureNetwork
@@ -33,35 +38,27 @@ LEAST_SD = 0.5  # of a step
 FEWEST_VALUES = 10  # of an entry, below which no normal density is like it
 
 
-class CountsNetwork(eqx.Module):
+class DensityOfCounts(eqx.Module):
     """log q(y | theta) for counts x of any shape, taken as one row.
 
-    It is given (x - x_mean) / x_sd, as any network, and takes that back; the mixture sees
+    It is given (x - x_mean) / x_sd, as any network, and takes that back; the density inside sees
     (y - y_mean) / y_sd, entry by entry."""
 
-    network: MixtureNetwork
+    network: MixtureNetwork | IndependentNetwork
     x_mean: NDArray[np.float32]
     x_sd: NDArray[np.float32]
     y_mean: NDArray[np.float32]
     y_sd: NDArray[np.float32]
     constants: ClassVar = ("x_mean", "x_sd", "y_mean", "y_sd")
 
-    def __init__(
-        self,
-        x_shape: Sequence[int],
-        d: int,
-        rng: Source,
-        components: int,
-        widths: Sequence[int],
-    ) -> None:
-        p = math.prod(x_shape)
-        self.network = MixtureNetwork(x_shape, d, rng, components, widths)
+    def __init__(self, network: MixtureNetwork | IndependentNetwork, p: int) -> None:
+        self.network = network
         self.x_mean, self.y_mean = np.zeros(p, np.float32), np.zeros(p, np.float32)
         self.x_sd, self.y_sd = np.ones(p, np.float32), np.ones(p, np.float32)
 
     def scaled_to(
         self, x: NDArray[Any], x_mean: ArrayLike = 0.0, x_sd: ArrayLike = 1.0
-    ) -> CountsNetwork:
+    ) -> DensityOfCounts:
         """The same for data like x (b, ...), which it will be given as (x - x_mean) / x_sd."""
         values = np.asarray(x, np.float64).reshape(len(x), -1)
         if not (values >= 0).all():  # NaN is not either
@@ -92,11 +89,33 @@ class CountsNetwork(eqx.Module):
     ) -> Float[Array, " b"]:
         """log q(y | theta), up to a constant."""
         step = 2 / (features * self.y_sd + self.y_mean) / self.y_sd  # dy / dx = 2 / y
-        return self.network.log_rows(features[:, None], theta, LEAST_SD * step)[:, 0]
+        return self.network.log_density(features, theta, LEAST_SD * step)
 
-    def settings(self) -> dict[str, int | list[int]]:
-        """Those of the mixture."""
+    def settings(self) -> Mapping[str, int | list[int]]:
+        """Those of the density inside."""
         return self.network.settings()
+
+
+class CountsNetwork(DensityOfCounts):
+    """A mixture density of the roots of all counts."""
+
+    def __init__(
+        self,
+        x_shape: Sequence[int],
+        d: int,
+        rng: Source,
+        components: int,
+        widths: Sequence[int],
+    ) -> None:
+        inside = MixtureNetwork(x_shape, d, rng, components, widths)
+        super().__init__(inside, math.prod(x_shape))
+
+
+class IndependentCountsNetwork(DensityOfCounts):
+    """Densities of the roots of counts that are independent given theta."""
+
+    def __init__(self, x_shape: Sequence[int], d: int, rng: Source, widths: Sequence[int]) -> None:
+        super().__init__(IndependentNetwork(x_shape, d, rng, widths), math.prod(x_shape))
 
 
 def is_counted(x: NDArray[Any]) -> bool:

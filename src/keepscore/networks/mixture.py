@@ -80,11 +80,14 @@ class MixtureNetwork(eqx.Module):
         return self.log_density(features, theta)
 
     def log_density(
-        self, features: Float[Array, "b f"], theta: Float[Array, "b d"]
+        self,
+        features: Float[Array, "b f"],
+        theta: Float[Array, "b d"],
+        least_sd: Float[Array, "b p"] | None = None,
     ) -> Float[Array, " b"]:
-        """sum_i log q(x_i | theta), up to a constant."""
+        """sum_i log q(x_i | theta), up to a constant. least_sd: see `log_rows`."""
         rows = features.reshape(len(features), -1, self.centre.shape[1])
-        return self.log_rows(rows, theta).sum(axis=1)
+        return self.log_rows(rows, theta, least_sd).sum(axis=1)
 
     def log_rows(
         self,

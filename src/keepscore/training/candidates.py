@@ -7,6 +7,8 @@ beforehand:
     densities of x               where x is a smooth function of theta with noise (one Gaussian), or
                                  a mixture of few clouds (four); x continuous or counts, at most
                                  32 numbers
+    independent entries          where each number is measured with an error of its own; x
+                                 continuous or counts
     networks of some entries     where most of x is noise: those entries that tell of theta
                                  (`numerics/dependence.py`), if they are fewer than half of 17 or
                                  more; as a residual network and as the same densities
@@ -58,6 +60,7 @@ from keepscore.training.guard import robust_charges, some_of
 
 FIRST, DENSITIES = "residual-25k", ("mixture-3k", "mixture-10k")
 COUNTED = ("counts-3k", "counts-10k")
+INDEPENDENT, INDEPENDENT_COUNTS = "independent-30k", "independent-counts-30k"
 MOST_IN_DENSITY = 32  # numbers: a Cholesky factor has half their square
 LEAST_TO_SCREEN = 17
 MOST_ROWS = 30_000
@@ -92,11 +95,11 @@ def others(rows: Rows, data: Dataset) -> dict[str, Choice]:
             f"{name} of {len(entries)} entries": _of_entries(name, x_shape, d, entries)
             for name in names
         }
-    if size > MOST_IN_DENSITY:
+    if not continuous and not networks.is_counted(sample):
         return {}
-    if continuous:
-        return {name: name for name in DENSITIES}
-    return {name: name for name in COUNTED} if networks.is_counted(sample) else {}
+    joint = (DENSITIES if continuous else COUNTED) if size <= MOST_IN_DENSITY else ()
+    apart = INDEPENDENT if continuous else INDEPENDENT_COUNTS
+    return {name: name for name in (*joint, apart)}
 
 
 def most_trainings(x_shape: Sequence[int], structure: str | None) -> int:
@@ -104,7 +107,7 @@ def most_trainings(x_shape: Sequence[int], structure: str | None) -> int:
     size = math.prod(x_shape)
     if structure is not None or size > networks.FEW:
         return 1
-    return 1 + len(DENSITIES) + (size >= LEAST_TO_SCREEN)
+    return 2 + len(DENSITIES)
 
 
 def _telling(rows: Rows) -> np.ndarray:
