@@ -7,6 +7,7 @@ from keepscore.fitting.attempts import (
     Rates,
     Tried,
     first_attempt,
+    first_of,
     larger_than,
     next_attempt,
     rows_within,
@@ -44,6 +45,19 @@ def test_the_first_round_is_whole_cut_short_or_impossible():
     assert cut.epochs is not None
     assert cut.epochs * 900 / 64 * slow.update <= 28
     assert first_attempt(3, slow, 2, CONFIG, "auto", "ASA") is None
+
+
+def test_where_several_networks_take_too_long_one_is_trained_alone():
+    """The rates of "auto" are those of all its trainings together."""
+    many, one = Rates(1e-5, 4e-3, 100.0), Rates(1e-5, 1e-3, 20.0)
+    choices = [("auto", many), ("residual-25k", one)]
+    assert first_of(choices, (200.0, 500.0), 2, CONFIG, "ASA").network == "auto"
+    alone = first_of(choices, (20.0, 80.0), 2, CONFIG, "ASA")
+    assert (alone.network, alone.epochs) == ("residual-25k", None)
+    cut = first_of(choices, (5.0, 23.0), 2, CONFIG, "ASA")
+    assert (cut.network, cut.n) == ("residual-25k", 1_000)
+    assert cut.epochs is not None
+    assert first_of(choices, (1.0, 19.0), 2, CONFIG, "ASA") is None
 
 
 def tried(n: int, loss: float, network: str = "residual-25k") -> Tried:

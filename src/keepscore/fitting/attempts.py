@@ -99,6 +99,24 @@ def first_attempt(
     return Attempt(FIRST_LEAST, network, loss, epochs) if epochs >= FEWEST_EPOCHS else None
 
 
+def first_of(
+    choices: Sequence[tuple[str, Rates]],
+    times: Sequence[float],
+    d: int,
+    config: TrainConfig,
+    loss: str,
+) -> Attempt | None:
+    """The first round: by the first of these networks, each with its rates, that is trained in full
+    within one of these times, the first time first; else the last network, cut short."""
+    found = None
+    for network, rates in choices:
+        for seconds in times:
+            found = first_attempt(seconds, rates, d, config, network, loss)
+            if found is not None and found.epochs is None:
+                return found
+    return found
+
+
 def next_attempt(
     tried: Sequence[Tried], seconds: float, d: int, config: TrainConfig, larger: str | None
 ) -> tuple[Attempt | None, str]:

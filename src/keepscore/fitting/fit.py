@@ -38,7 +38,7 @@ from keepscore.fitting.attempts import (
     Attempt,
     Rates,
     Tried,
-    first_attempt,
+    first_of,
     larger_than,
     name_of,
     next_attempt,
@@ -72,7 +72,7 @@ from keepscore.models.narrowed import Narrowed
 from keepscore.reports.compose import report
 from keepscore.surrogate import Surrogate, load
 from keepscore.training import TrainConfig, train
-from keepscore.training.candidates import most_trainings
+from keepscore.training.candidates import FIRST, most_trainings
 
 # Shares of the whole time.
 FIRST_SHARE, RACE_SHARE, EXACT_SHARE, END_SHARE = 0.2, 0.1, 0.1, 0.2
@@ -379,17 +379,20 @@ class _Run:
         costs, d = self.record.costs, self.model.space.d
         each = costs["simulation"] + (costs["score"] if self.record.loss == "ASA" else 0.0)
         # Scores that are followed badly are held against a training without them, and "auto" may
-        # try several networks.
-        trainings = 2 if self.record.loss == "ASA" else 1
-        if self.network == "auto":
-            trainings *= most_trainings(self.model.x_shape, self.model.structure)
-        rates = Rates(each, trainings * costs["update"], trainings * costs["start"])
-        left = self._for_rounds()
-        for seconds in (FIRST_SHARE * self.clock.seconds, left):
-            found = first_attempt(seconds, rates, d, config, self.network, self.record.loss)
-            if found is not None and (found.epochs is None or seconds is left):
-                return found
-        needed = rates.seconds(1_000, d, config) / FIRST_SHARE
+        # try several networks. Where there is no time for that, its first choice is trained alone.
+        guard = int(self.record.loss == "ASA")
+        most = most_trainings(self.model.x_shape, self.model.structure)
+        several = self.network == "auto" and most > 1
+        choices = [(self.network, most), (FIRST, 1)] if several else [(self.network, 1)]
+        rated = [
+            (network, Rates(each, (k + guard) * costs["update"], (k + guard) * costs["start"]))
+            for network, k in choices
+        ]
+        times = (FIRST_SHARE * self.clock.seconds, self._for_rounds())
+        found = first_of(rated, times, d, config, self.record.loss)
+        if found is not None:
+            return found
+        needed = rated[-1][1].seconds(1_000, d, config) / FIRST_SHARE
         raise DomainError(
             f"{self.clock.seconds / 60:g} minutes are too few for a first round of 1,000 "
             f"simulations ({1e3 * each:.3g} ms each) and their training. Give {needed / 60:.0f} "
