@@ -5,10 +5,10 @@ Under the tests only, jaxtyping and beartype check the shapes that internal sign
 
 import os
 import signal
+import subprocess
+import sys
 import tempfile
 from importlib.metadata import version
-from importlib.util import find_spec
-from mmap import ACCESS_READ, mmap
 from pathlib import Path
 
 for variable in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"):
@@ -19,22 +19,19 @@ os.environ.setdefault("MPLBACKEND", "Agg")
 # for all test processes, the programs they start and the runs that follow.
 QUICKLY = "--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true"
 # The newer way to compile elementwise code takes twice as long. XLA ends the process at a flag that
-# it does not know, so its library is asked first.
-PLAINLY = "xla_cpu_use_fusion_emitters"
+# it does not know (JAX 0.12 does not), so another process tries it.
+PLAINLY = "--xla_cpu_use_fusion_emitters=false"
 
 
 def _xla_knows(flag: str) -> bool:
-    spec = find_spec("jaxlib")
-    for folder in (spec.submodule_search_locations or ()) if spec else ():
-        for file in Path(folder).glob("libjax_common*"):
-            with file.open("rb") as opened, mmap(opened.fileno(), 0, access=ACCESS_READ) as data:
-                return data.find(flag.encode()) >= 0
-    return False
+    environment = {**os.environ, "XLA_FLAGS": flag, "JAX_PLATFORMS": "cpu"}
+    command = [sys.executable, "-c", "import jax; jax.devices()"]
+    return subprocess.run(command, env=environment, capture_output=True).returncode == 0
 
 
 if QUICKLY not in os.environ.get("XLA_FLAGS", ""):  # a process started by tests has them already
     flags = [os.environ.get("XLA_FLAGS", ""), QUICKLY]
-    flags += [f"--{PLAINLY}=false"] if _xla_knows(PLAINLY) else []
+    flags += [PLAINLY] if _xla_knows(PLAINLY) else []
     os.environ["XLA_FLAGS"] = " ".join(flags).strip()
 COMPILED = Path(tempfile.gettempdir()) / f"keepscore-test-compiled-{os.getuid()}"
 os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(COMPILED))
