@@ -104,11 +104,12 @@ def test_convolution_with_pooling_as_matrix_products_equals_lax_conv(
 
 @pytest.mark.parametrize(
     ("height", "width", "share"),
-    [(8, 8, 1e-6), (10, 8, 8e-6), (8, 10, 8e-6), (10, 10, 2e-5)],
+    [(8, 8, 5e-7), (10, 8, 3e-6), (8, 10, 3e-6), (10, 10, 8e-6)],
     ids=["tiles of 2 x 2", "4 x 2", "2 x 4", "4 x 4"],
 )
 def test_winograds_scheme_keeps_the_accuracy_of_float32(height, width, share):
-    """Against float64, at the paper's channels: tiles of two cost no digit, tiles of four one."""
+    """Against float64, at the paper's channels: tiles of two cost no digit, tiles of four one
+    (measured: 2e-7, 1e-6, 1e-6 and 4e-6 of the largest output)."""
     rng = np.random.default_rng(5)
     z = rng.normal(size=(height, 8, width, 80))
     weight, bias = rng.normal(size=(3, 3, 80, 80)), np.ones(80)
