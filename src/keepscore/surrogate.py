@@ -399,6 +399,9 @@ class Surrogate:
             )
         if not isinstance(self.network, networks.Scaled):
             return
+        if isinstance(self.network.network, networks.CategoriesNetwork):
+            _warn_of_unseen(self.network.network, x)
+            return
         scale = self.network
         mean, sd = (np.asarray(a, np.float64) for a in (scale.x_mean, scale.x_sd))
         reach = FARTHEST * sd
@@ -633,6 +636,23 @@ def _finite(features: Array) -> Array:
 
 def _as_dict(value: object) -> object:
     return dict(value) if isinstance(value, Mapping) else value
+
+
+def _warn_of_unseen(network: networks.CategoriesNetwork, x: NDArray[Any]) -> None:
+    """Of values that no simulation had: x may be coded otherwise."""
+    unseen = network.unseen(x)
+    if not unseen.any():
+        return
+    row, entry = np.argwhere(unseen)[0]
+    known = [f"{v:g}" for v in network.values[entry] if not np.isnan(v)]
+    warnings.warn(
+        f"{int(unseen.sum())} value(s) of x were in no simulation: the first is "
+        f"{x.reshape(len(unseen), -1)[row, entry]:g} in entry {entry}, where simulations had "
+        f"{', '.join(known)}. Each is taken as the nearest of these. Is x coded as it was "
+        "simulated?",
+        KeepscoreWarning,
+        stacklevel=5,
+    )
 
 
 def _first_member(network: Network) -> Network:

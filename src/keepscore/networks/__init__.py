@@ -26,6 +26,7 @@ from keepscore.networks.catalogue import (
     resolve,
     standardise,
 )
+from keepscore.networks.categories import CategoriesNetwork, has_few_values
 from keepscore.networks.counts import is_counted
 from keepscore.networks.graph import GraphNetwork, graph_network
 from keepscore.networks.image import ImageNetwork
@@ -43,6 +44,7 @@ __all__ = [
     "FEW",
     "MLP",
     "NO_HOLES",
+    "CategoriesNetwork",
     "GraphNetwork",
     "ImageNetwork",
     "LocalFieldNetwork",
@@ -61,6 +63,7 @@ __all__ = [
     "describe",
     "graph_network",
     "has_density",
+    "has_few_values",
     "holes_of",
     "is_continuous",
     "is_counted",

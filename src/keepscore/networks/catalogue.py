@@ -26,8 +26,8 @@ fields, series-3k for "series" (whole rows may be missing), the same as ever for
 "gaussian-sites" and "events", sequence-30k for "markov" of 13 times or more, and otherwise
 residual-25k or mlp-30k, the last three with the mask beside x.
 
-Rows of few numbers: at most 16, and continuous (counts have densities of their own, `counts`, which
-are tried where nothing is declared).
+Rows of few numbers: at most 16, and continuous (counts and entries with few values have laws of
+their own, `counts` and `categories`, which are tried where nothing is declared).
 
 A description is JSON: family, layer widths, x_shape, d and whether inputs are scaled. It holds no
 code; a network of a user's own class is only described by that class's name, and loading it
@@ -59,6 +59,7 @@ from keepscore.errors import (
     unknown_name,
 )
 from keepscore.networks import (
+    categories,
     counts,
     entries,
     graph,
@@ -139,6 +140,7 @@ FAMILIES: dict[str, Family] = {
     "counts": Family(counts.CountsNetwork, counts.SIZES),
     "independent": Family(independent.IndependentNetwork, independent.SIZES),
     "independent-counts": Family(counts.IndependentCountsNetwork, independent.SIZES),
+    "categories": Family(categories.CategoriesNetwork, categories.SIZES),
     "series": Family(series.SeriesNetwork, series.SIZES, series.MaskedSeriesNetwork),
     "events": Family(series.EventsNetwork, series.SIZES, series.EventsNetwork),
     # Of chosen entries of x, which no name can tell.
@@ -342,7 +344,7 @@ def standardise(network: Network, x: np.ndarray, low: np.ndarray, high: np.ndarr
     if timed:
         mean[0], sd[0] = 0.0, _mean_gap(values[:, :, 0])
     sd = np.where(sd > 0, sd, 1.0)
-    if isinstance(network, counts.DensityOfCounts):
+    if isinstance(network, (counts.DensityOfCounts, categories.CategoriesNetwork)):
         network = network.scaled_to(x, mean, sd)
     z_mean, z_sd = None, None
     if leaning.any():

@@ -24,9 +24,9 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from keepscore.networks.layers import Linear, Source, beginning_small, silu
+from keepscore.networks.layers import Linear, Source, beginning_small
 from keepscore.networks.mixture import LARGEST, SMALL
-from keepscore.networks.residual import Block
+from keepscore.networks.residual import Block, through
 
 # The width of z, then that of the inner layer of each block.
 SIZES: dict[str, dict[str, tuple[int, ...]]] = {
@@ -61,10 +61,7 @@ class IndependentNetwork(eqx.Module):
         least_sd: Float[Array, "b f"] | None = None,
     ) -> Float[Array, " b"]:
         """log q(x | theta), up to a constant. least_sd: s is never below."""
-        z = self.first(theta)
-        for block in self.blocks:
-            z = block(z)
-        mean, free = jnp.split(self.last(silu(z)), 2, axis=1)
+        mean, free = jnp.split(self.last(through(self.blocks, self.first(theta))), 2, axis=1)
         log_sd = LARGEST * jnp.tanh(free / LARGEST)
         if least_sd is not None:
             least = jnp.log(least_sd)

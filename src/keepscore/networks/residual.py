@@ -49,6 +49,13 @@ class Block(eqx.Module):
         return z + self.outer(silu(self.inner(silu(z))))
 
 
+def through(blocks: Sequence[Block], z: Float[Array, "*n width"]) -> Float[Array, "*n width"]:
+    """silu(z_K), from z_0."""
+    for block in blocks:
+        z = block(z)
+    return silu(z)
+
+
 class ResidualNetwork(eqx.Module):
     """h(x, theta) for x of any shape, taken as a vector."""
 
@@ -69,9 +76,7 @@ class ResidualNetwork(eqx.Module):
         return self.logit(self.join.with_theta(features, theta))
 
     def logit(self, z: Float[Array, "*n width"]) -> Float[Array, "*n"]:
-        for block in self.blocks:
-            z = block(z)
-        return self.last(silu(z))[..., 0]
+        return self.last(through(self.blocks, z))[..., 0]
 
     def settings(self) -> dict[str, list[int]]:
         """Widths: with x_shape and d, all that is needed to build the same network."""

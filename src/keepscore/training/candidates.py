@@ -7,8 +7,9 @@ beforehand:
     densities of x               where x is a smooth function of theta with noise (one Gaussian), or
                                  a mixture of few clouds (four); x continuous or counts, at most
                                  32 numbers
-    independent entries          where each number is measured with an error of its own; x
-                                 continuous or counts
+    independent entries          where each number is measured with an error of its own, x
+                                 continuous or counts; or where each answer (yes or no, a grade) is
+                                 given by itself, x with few values
     networks of some entries     where most of x is noise: those entries that tell of theta
                                  (`numerics/dependence.py`), if they are fewer than half of 17 or
                                  more; as a residual network and as the same densities
@@ -61,6 +62,7 @@ from keepscore.training.guard import robust_charges, some_of
 FIRST, DENSITIES = "residual-25k", ("mixture-3k", "mixture-10k")
 COUNTED = ("counts-3k", "counts-10k")
 INDEPENDENT, INDEPENDENT_COUNTS = "independent-30k", "independent-counts-30k"
+CATEGORIES = ("categories-3k", "categories-30k")
 MOST_IN_DENSITY = 32  # numbers: a Cholesky factor has half their square
 LEAST_TO_SCREEN = 17
 MOST_ROWS = 30_000
@@ -86,15 +88,21 @@ def others(rows: Rows, data: Dataset) -> dict[str, Choice]:
     if not undeclared or len(rows) > MOST_ROWS:
         return {}
     size = math.prod(x_shape)
+    of_few: dict[str, Choice] = (
+        {name: name for name in CATEGORIES} if networks.has_few_values(sample) else {}
+    )
     entries = _telling(rows) + 1 if size >= LEAST_TO_SCREEN else np.arange(size) + 1
     if 0 < 2 * len(entries) < size:
         some = sample.reshape(len(sample), -1)[:, entries - 1]
         dense = len(entries) <= MOST_IN_DENSITY and networks.is_continuous(some)
         names = (FIRST, *DENSITIES) if dense else (FIRST,)
-        return {
+        of_entries: dict[str, Choice] = {
             f"{name} of {len(entries)} entries": _of_entries(name, x_shape, d, entries)
             for name in names
         }
+        return {**of_entries, **of_few}
+    if of_few:
+        return of_few
     if not continuous and not networks.is_counted(sample):
         return {}
     joint = (DENSITIES if continuous else COUNTED) if size <= MOST_IN_DENSITY else ()
