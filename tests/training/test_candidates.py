@@ -36,6 +36,7 @@ def tried(data):
 def test_what_is_tried():
     densities = ["mixture-3k", "mixture-10k"]
     assert tried(noisy(300, 0)) == [*densities, "independent-30k"]
+    assert tried(noisy(300, 0, score=False)) == ["regression-10k", *densities, "independent-30k"]
     assert tried(noisy(300, 6)) == [*densities, "independent-30k"]  # too few to choose among
     some = [f"{name} of 2 entries" for name in ("residual-25k", *densities)]
     assert tried(noisy(300, 40)) == some
@@ -62,6 +63,10 @@ def test_counts_of_many_values_have_densities_of_their_own(kind):
     ]  # fmt: skip
     assert tried(counts(300, 4, kind=kind)) == ["categories-3k", "categories-30k"]
     negative = counts(300, 100)
+    both = negative.x.astype(float)
+    both[:, 0] += RNG(1).normal(size=300)
+    some = ks.dataset(negative.theta, both, space=space(), score=negative.score)
+    assert tried(some) == ["mixed-3k", "mixed-10k", "independent-mixed-30k"]
     moved = ks.dataset(negative.theta, negative.x - 90, space=space(), score=negative.score)
     assert tried(moved) == []  # whole numbers, and no counts
 
@@ -97,9 +102,11 @@ def test_nothing_is_tried_where_something_is_declared():
 def test_no_more_are_trained_than_counted_on(noise):
     data = noisy(300, noise)
     shape = data.x.shape[1:]
-    assert 1 + len(tried(data)) <= candidates.most_trainings(shape, None)
-    assert candidates.most_trainings(shape, "iid") == 1
-    assert candidates.most_trainings((300,), None) == 1
+    for scores in (True, False):
+        one = data if scores else noisy(300, noise, score=False)
+        assert 1 + len(tried(one)) <= candidates.most_trainings(shape, None, scores)
+        assert candidates.most_trainings(shape, "iid", scores) == 1
+        assert candidates.most_trainings((300,), None, scores) == 1
 
 
 @pytest.fixture(scope="module")

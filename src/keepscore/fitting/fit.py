@@ -380,8 +380,9 @@ class _Run:
         each = costs["simulation"] + (costs["score"] if self.record.loss == "ASA" else 0.0)
         # Scores that are followed badly are held against a training without them, and "auto" may
         # try several networks. Where there is no time for that, its first choice is trained alone.
-        guard = int(self.record.loss == "ASA")
-        most = most_trainings(self.model.x_shape, self.model.structure)
+        scores = self.record.loss == "ASA"
+        guard = int(scores)
+        most = most_trainings(self.model.x_shape, self.model.structure, scores)
         several = self.network == "auto" and most > 1
         choices = [(self.network, most), (FIRST, 1)] if several else [(self.network, 1)]
         rated = [

@@ -27,7 +27,7 @@ from keepscore.networks.catalogue import (
     standardise,
 )
 from keepscore.networks.categories import CategoriesNetwork, has_few_values
-from keepscore.networks.counts import is_counted
+from keepscore.networks.counts import is_counted, is_mixed
 from keepscore.networks.graph import GraphNetwork, graph_network
 from keepscore.networks.image import ImageNetwork
 from keepscore.networks.local_field import LocalFieldNetwork
@@ -67,6 +67,7 @@ __all__ = [
     "holes_of",
     "is_continuous",
     "is_counted",
+    "is_mixed",
     "is_size_free",
     "is_weight",
     "log_ratio",

@@ -165,12 +165,15 @@ class Scaled(eqx.Module):
     z_sd: NDArray[np.float32] | None = None
 
     def features(self, x: Float[Array, "b ..."]) -> Float[Array, "b f"]:
+        return self.network.features(self.scaled_x(x))
+
+    def scaled_x(self, x: Float[Array, "b ..."]) -> Float[Array, "b ..."]:
         z = (x - self.x_mean) / self.x_sd
         if self.drawn_in:
             z = jnp.arcsinh(z)
         if self.z_mean is not None and self.z_sd is not None:
             z = (z - self.z_mean) / self.z_sd
-        return self.network.features(z)
+        return z
 
     def head(self, features: Float[Array, "b f"], theta: Float[Array, "b d"]) -> Float[Array, " b"]:
         return self.network.head(features, self.scaled_theta(theta))

@@ -71,6 +71,7 @@ from keepscore.networks import (
     mixture,
     mlp,
     quadratic,
+    regression,
     residual,
     sequence,
     series,
@@ -140,6 +141,9 @@ FAMILIES: dict[str, Family] = {
     "counts": Family(counts.CountsNetwork, counts.SIZES),
     "independent": Family(independent.IndependentNetwork, independent.SIZES),
     "independent-counts": Family(counts.IndependentCountsNetwork, independent.SIZES),
+    "mixed": Family(counts.MixedNetwork, counts.SIZES),
+    "independent-mixed": Family(counts.IndependentMixedNetwork, independent.SIZES),
+    "regression": Family(regression.RegressionNetwork, regression.SIZES),
     "categories": Family(categories.CategoriesNetwork, categories.SIZES),
     "series": Family(series.SeriesNetwork, series.SIZES, series.MaskedSeriesNetwork),
     "events": Family(series.EventsNetwork, series.SIZES, series.EventsNetwork),
@@ -312,8 +316,15 @@ def _gap(got: jax.Array, wanted: jax.Array) -> float:
     return 0.0 if gap <= 1e-3 * (1.0 + jnp.abs(wanted).max()) else float(gap)
 
 
-def standardise(network: Network, x: np.ndarray, low: np.ndarray, high: np.ndarray) -> Scaled:
-    """Scale x as the network's `x_scale` says (see `base`) and theta by its training box."""
+def standardise(
+    network: Network,
+    x: np.ndarray,
+    low: np.ndarray,
+    high: np.ndarray,
+    theta: np.ndarray | None = None,
+) -> Scaled:
+    """Scale x as the network's `x_scale` says (see `base`) and theta by its training box. Networks
+    that begin at a regression of x on theta need that of each row of x."""
     by_shape = {2: "entries", 3: "states"}.get(x.ndim, "whole")
     kind = getattr(network, "x_scale", by_shape)
     if kind not in X_SCALES:
@@ -352,7 +363,7 @@ def standardise(network: Network, x: np.ndarray, low: np.ndarray, high: np.ndarr
         z_mean = _mean(z, over)
         z_sd = np.sqrt(_mean((z - z_mean) ** 2, over))
         z_mean, z_sd = (np.asarray(a, np.float32) for a in (z_mean, np.where(z_sd > 0, z_sd, 1.0)))
-    return Scaled(
+    scaled = Scaled(
         network,
         np.asarray(mean, np.float32),
         np.asarray(sd, np.float32),
@@ -363,6 +374,11 @@ def standardise(network: Network, x: np.ndarray, low: np.ndarray, high: np.ndarr
         z_mean,
         z_sd,
     )
+    if isinstance(network, regression.RegressionNetwork) and theta is not None:
+        both = scaled.scaled_x(jnp.asarray(values)), scaled.scaled_theta(jnp.asarray(theta))
+        fitted = network.fitted_to(*(np.asarray(a, np.float64) for a in both))
+        scaled = eqx.tree_at(lambda s: s.network, scaled, fitted)
+    return scaled
 
 
 def _mean_gap(times: np.ndarray) -> float:
@@ -595,7 +611,7 @@ def is_continuous(x: np.ndarray) -> bool:
         return False
     columns = x.reshape(-1, x.shape[-1]).T
     seen = [column[~np.isnan(column)] for column in columns]
-    return all(len(np.unique(column)) >= 0.99 * len(column) for column in seen)
+    return all(len(np.unique(column)) >= counts.CONTINUOUS * len(column) for column in seen)
 
 
 def _traced(function: Callable[..., Any], what: str, *arguments: Any) -> Any:

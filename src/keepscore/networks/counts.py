@@ -14,16 +14,19 @@ standard deviation of y_j given the entries before it. If it is half of a step b
 more, a normal density sums to 1 over them within 1.5%, wherever its mean is. Without this bound a
 frequent value (no cases at all, say) would get a density as high as the network cares to give it,
 and would seem to tell of theta.
+
+Where some entries are counts and others continuous numbers, as in summaries of data (how many, how
+long, how much), the root and the bound are for the counts alone (`MixedNetwork`,
+`IndependentMixedNetwork`).
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 import equinox as eqx
-import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 from numpy.typing import ArrayLike, NDArray
@@ -36,6 +39,8 @@ from keepscore.networks.mixture import MixtureNetwork
 
 LEAST_SD = 0.5  # of a step
 FEWEST_VALUES = 10  # of an entry, below which no normal density is like it
+CONTINUOUS = 0.99  # share of different values among numbers that are no counts
+FINE = 1e-5  # of a standard deviation: the step of numbers that have none
 
 
 class DensityOfCounts(eqx.Module):
@@ -49,16 +54,14 @@ class DensityOfCounts(eqx.Module):
     x_sd: NDArray[np.float32]
     y_mean: NDArray[np.float32]
     y_sd: NDArray[np.float32]
-    constants: ClassVar = ("x_mean", "x_sd", "y_mean", "y_sd")
+    constants: ClassVar[tuple[str, ...]] = ("x_mean", "x_sd", "y_mean", "y_sd")
 
     def __init__(self, network: MixtureNetwork | IndependentNetwork, p: int) -> None:
         self.network = network
         self.x_mean, self.y_mean = np.zeros(p, np.float32), np.zeros(p, np.float32)
         self.x_sd, self.y_sd = np.ones(p, np.float32), np.ones(p, np.float32)
 
-    def scaled_to(
-        self, x: NDArray[Any], x_mean: ArrayLike = 0.0, x_sd: ArrayLike = 1.0
-    ) -> DensityOfCounts:
+    def scaled_to(self, x: NDArray[Any], x_mean: ArrayLike = 0.0, x_sd: ArrayLike = 1.0) -> Self:
         """The same for data like x (b, ...), which it will be given as (x - x_mean) / x_sd."""
         values = np.asarray(x, np.float64).reshape(len(x), -1)
         if not (values >= 0).all():  # NaN is not either
@@ -66,7 +69,12 @@ class DensityOfCounts(eqx.Module):
                 f"A counts network needs x of 0 or more, nothing missing; got {values.min():g} at "
                 "least. Use network='auto', or 'mixture-3k' for numbers of any sign."
             )
-        y = 2 * np.sqrt(values + 3 / 8)
+        return self._with_scale(x, values, x_mean, x_sd)
+
+    def _with_scale(
+        self, x: NDArray[Any], values: NDArray[np.float64], x_mean: ArrayLike, x_sd: ArrayLike
+    ) -> Self:
+        y = np.asarray(self.in_roots(values))
         y_sd = y.std(axis=0)
         of_x = (np.broadcast_to(a, x.shape[1:]).ravel() for a in (x_mean, x_sd))
         scale = (*of_x, y.mean(axis=0), np.where(y_sd > 0, y_sd, 1.0))
@@ -78,8 +86,15 @@ class DensityOfCounts(eqx.Module):
 
     def features(self, x: Float[Array, "b ..."]) -> Float[Array, "b f"]:
         counts = x.reshape(len(x), -1) * self.x_sd + self.x_mean
-        y = 2 * jnp.sqrt(jnp.maximum(counts, 0.0) + 3 / 8)
-        return (y - self.y_mean) / self.y_sd
+        return (self.in_roots(counts) - self.y_mean) / self.y_sd
+
+    def in_roots(self, x: Any) -> Any:
+        """y of x (b, p), an array of NumPy or JAX."""
+        return 2 * (x.clip(0) + 3 / 8) ** 0.5
+
+    def step(self, y: Float[Array, "b f"]) -> Float[Array, "b f"]:
+        """dy / dx: how far counts are apart in y."""
+        return 2 / y
 
     def head(self, features: Float[Array, "b f"], theta: Float[Array, "b d"]) -> Float[Array, " b"]:
         return self.log_density(features, theta)
@@ -88,7 +103,7 @@ class DensityOfCounts(eqx.Module):
         self, features: Float[Array, "b f"], theta: Float[Array, "b d"]
     ) -> Float[Array, " b"]:
         """log q(y | theta), up to a constant."""
-        step = 2 / (features * self.y_sd + self.y_mean) / self.y_sd  # dy / dx = 2 / y
+        step = self.step(features * self.y_sd + self.y_mean) / self.y_sd
         return self.network.log_density(features, theta, LEAST_SD * step)
 
     def settings(self) -> Mapping[str, int | list[int]]:
@@ -118,13 +133,81 @@ class IndependentCountsNetwork(DensityOfCounts):
         super().__init__(IndependentNetwork(x_shape, d, rng, widths), math.prod(x_shape))
 
 
+class DensityOfMixed(DensityOfCounts):
+    """The same where only some entries are counts (1 in `counted`, else 0)."""
+
+    counted: NDArray[np.float32]
+    constants: ClassVar[tuple[str, ...]] = (*DensityOfCounts.constants, "counted")
+
+    def __init__(self, network: MixtureNetwork | IndependentNetwork, p: int) -> None:
+        super().__init__(network, p)
+        self.counted = np.zeros(p, np.float32)
+
+    def scaled_to(self, x: NDArray[Any], x_mean: ArrayLike = 0.0, x_sd: ArrayLike = 1.0) -> Self:
+        """As above; counts are the entries that are whole and never negative."""
+        values = np.asarray(x, np.float64).reshape(len(x), -1)
+        if not np.isfinite(values).all():
+            raise DomainError("A mixed network needs x with nothing missing. Use network='auto'.")
+        counted = np.array([are_counts(column) for column in values.T], np.float32)
+        own = eqx.tree_at(lambda n: n.counted, self, counted)
+        return own._with_scale(x, values, x_mean, x_sd)
+
+    def in_roots(self, x: Any) -> Any:
+        return self.counted * super().in_roots(x * self.counted) + (1 - self.counted) * x
+
+    def step(self, y: Float[Array, "b f"]) -> Float[Array, "b f"]:
+        """That of counts; next to nothing for other numbers."""
+        others = 1 - self.counted
+        of_counts = super().step(y * self.counted + others) * self.counted
+        return of_counts + others * FINE * self.y_sd
+
+
+class MixedNetwork(DensityOfMixed):
+    """A mixture density of numbers and of the roots of counts."""
+
+    def __init__(
+        self,
+        x_shape: Sequence[int],
+        d: int,
+        rng: Source,
+        components: int,
+        widths: Sequence[int],
+    ) -> None:
+        inside = MixtureNetwork(x_shape, d, rng, components, widths)
+        super().__init__(inside, math.prod(x_shape))
+
+
+class IndependentMixedNetwork(DensityOfMixed):
+    """Densities of numbers and of the roots of counts that are independent given theta."""
+
+    def __init__(self, x_shape: Sequence[int], d: int, rng: Source, widths: Sequence[int]) -> None:
+        super().__init__(IndependentNetwork(x_shape, d, rng, widths), math.prod(x_shape))
+
+
+def are_counts(column: NDArray[Any]) -> bool:
+    """Whether all are whole and none is negative; NaN is no count either."""
+    return bool(np.array_equal(column, np.round(column)) and column.min() >= 0)
+
+
 def is_counted(x: NDArray[Any]) -> bool:
     """Whether x are counts, and half of its entries at least have ten values or more."""
     if x.dtype.kind not in "iuf" or x.size == 0:
         return False
     columns = x.reshape(len(x), -1).T
-    # NaN is no count either.
-    if not np.array_equal(columns, np.round(columns)) or columns.min() < 0:
+    if not are_counts(columns):
         return False
     values = [len(np.unique(column)) for column in columns]
     return float(np.median(values)) >= FEWEST_VALUES
+
+
+def is_mixed(x: NDArray[Any]) -> bool:
+    """Whether some entries of x are counts with ten values or more, and all others numbers that
+    hardly ever repeat."""
+    if x.dtype.kind != "f" or x.size == 0:
+        return False
+    columns = x.reshape(len(x), -1).T
+    counted = [are_counts(column) for column in columns]
+    values = [len(np.unique(column)) for column in columns]
+    needed = [FEWEST_VALUES if c else CONTINUOUS * len(x) for c in counted]
+    alike = all(v >= n for v, n in zip(values, needed, strict=True))
+    return alike and any(counted) and not all(counted)

@@ -21,7 +21,7 @@ import numpy as np
 from jax import Array
 from numpy.typing import NDArray
 
-from keepscore.checks import require_finite, require_values
+from keepscore.checks import Floats, require_finite, require_values
 from keepscore.data.dataset import Dataset, fingerprint_of
 from keepscore.errors import DomainError, MissingError, ShapeError
 from keepscore.models.base import declares_missing
@@ -214,10 +214,18 @@ def resident_tables(rows: Rows, place: Place = jnp.asarray) -> Tables:
     return Tables(filled(rows.theta), filled(x), None if score is None else filled(score))
 
 
-def x_sample(rows: Rows, most: int = 10_000) -> NDArray[Any]:
+def x_sample(rows: Rows) -> NDArray[Any]:
     """Some rows of x, evenly spread, for its moments."""
-    index = np.unique(np.linspace(0, len(rows) - 1, min(most, len(rows))).astype(np.int64))
-    return rows.fetch(index)[0]
+    return rows.fetch(_some(rows))[0]
+
+
+def theta_sample(rows: Rows) -> Floats:
+    """The theta of the same rows."""
+    return np.asarray(rows.theta[_some(rows)], np.float64)
+
+
+def _some(rows: Rows, most: int = 10_000) -> NDArray[np.int64]:
+    return np.unique(np.linspace(0, len(rows) - 1, min(most, len(rows))).astype(np.int64))
 
 
 def fingerprint(rows: Rows) -> dict[str, Any]:

@@ -5,10 +5,13 @@ needs no form. Two other kinds do better on some data and worse on others, and n
 beforehand:
 
     densities of x               where x is a smooth function of theta with noise (one Gaussian), or
-                                 a mixture of few clouds (four); x continuous or counts, at most
-                                 32 numbers
-    independent entries          where each number is measured with an error of its own, x
-                                 continuous or counts; or where each answer (yes or no, a grade) is
+                                 a mixture of few clouds (four); x continuous, counts or some of
+                                 both, at most 32 numbers
+    regression                   where that noise is the same for every theta; the same x, tried
+                                 only where there are no scores, since then densities have too much
+                                 to learn
+    independent entries          where each number is measured with an error of its own, x as
+                                 before; or where each answer (yes or no, a grade) is
                                  given by itself, x with few values
     networks of some entries     where most of x is noise: those entries that tell of theta
                                  (`numerics/dependence.py`), if they are fewer than half of 17 or
@@ -60,8 +63,9 @@ from keepscore.training.batches import Rows, generator, x_sample
 from keepscore.training.guard import robust_charges, some_of
 
 FIRST, DENSITIES = "residual-25k", ("mixture-3k", "mixture-10k")
-COUNTED = ("counts-3k", "counts-10k")
+COUNTED, MIXED = ("counts-3k", "counts-10k"), ("mixed-3k", "mixed-10k")
 INDEPENDENT, INDEPENDENT_COUNTS = "independent-30k", "independent-counts-30k"
+INDEPENDENT_MIXED, REGRESSION = "independent-mixed-30k", "regression-10k"
 CATEGORIES = ("categories-3k", "categories-30k")
 MOST_IN_DENSITY = 32  # numbers: a Cholesky factor has half their square
 LEAST_TO_SCREEN = 17
@@ -103,19 +107,26 @@ def others(rows: Rows, data: Dataset) -> dict[str, Choice]:
         return {**of_entries, **of_few}
     if of_few:
         return of_few
-    if not continuous and not networks.is_counted(sample):
+    if continuous:
+        joint: tuple[str, ...] = DENSITIES
+        apart = INDEPENDENT
+    elif networks.is_counted(sample):
+        joint, apart = COUNTED, INDEPENDENT_COUNTS
+    elif networks.is_mixed(sample):
+        joint, apart = MIXED, INDEPENDENT_MIXED
+    else:
         return {}
-    joint = (DENSITIES if continuous else COUNTED) if size <= MOST_IN_DENSITY else ()
-    apart = INDEPENDENT if continuous else INDEPENDENT_COUNTS
-    return {name: name for name in (*joint, apart)}
+    if not rows.scores:
+        joint = (REGRESSION, *joint)
+    return {name: name for name in (*(joint if size <= MOST_IN_DENSITY else ()), apart)}
 
 
-def most_trainings(x_shape: Sequence[int], structure: str | None) -> int:
-    """How many networks "auto" may train on such data, at most."""
+def most_trainings(x_shape: Sequence[int], structure: str | None, scores: bool) -> int:
+    """How many networks "auto" may train on such data, at most; scores: whether with them."""
     size = math.prod(x_shape)
     if structure is not None or size > networks.FEW:
         return 1
-    return 2 + len(DENSITIES)
+    return len((FIRST, *DENSITIES, INDEPENDENT)) + int(not scores)
 
 
 def _telling(rows: Rows) -> np.ndarray:

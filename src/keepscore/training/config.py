@@ -51,7 +51,8 @@ class TrainConfig:
             a constant rate).
         patience: Epochs without anything better, with a constant rate.
         criterion: What makes an epoch the best. "both": validation BCE and score loss together,
-            where the loss is ASA and the validation rows have scores; "bce": validation BCE.
+            where the loss is ASA and the validation rows have scores; "bce": validation BCE. For a
+            density without scores it is its likelihood in either case.
         guard: Where the score term seems to do harm, train without it too, keep the better of the
             two, and say so (see `training/guard.py`).
         compare: Where network="auto" has several candidates and the first is not good, train them

@@ -290,6 +290,7 @@ def _epoch_record(engine: Engine, progress: Progress, found: Validation) -> dict
         record["members"] = {"validation_bce": bce.tolist(), "best_epoch": position.best_epoch}
     if found.score is not None:
         record["validation_score_loss"] = found.score.mean(axis=0).tolist()
+    if not np.array_equal(found.criterion, bce):
         record["criterion"] = float(found.criterion.mean())
         if len(bce) > 1:
             record["members"]["criterion"] = found.criterion.tolist()

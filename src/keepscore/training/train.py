@@ -57,6 +57,7 @@ from keepscore.training.batches import (
     hold_out,
     open_rows,
     resident_tables,
+    theta_sample,
     x_sample,
 )
 from keepscore.training.checkpoint import (
@@ -331,7 +332,7 @@ def _settings(
     network["start"] = digest_of(start)
     if network["family"] == "user":
         network["computation"] = networks.computation(built, x_shape, d)
-    content = {
+    content: dict[str, Any] = {
         "config": {k: v for k, v in config.to_dict().items() if k not in FREE_SETTINGS},
         "loss": loss_to_dict(loss),
         "network": network,
@@ -340,7 +341,14 @@ def _settings(
     }
     if term is not None and term.scale is not None:
         content["score_scale"] = term.scale.tolist()
+    if networks.has_density(built) and not _chosen_by_scores(held, config):
+        content["best_epoch"] = "likelihood"  # before, the loss of pairs
     return as_plain(Path("settings"), "settings", 1, content)
+
+
+def _chosen_by_scores(held: Rows, config: TrainConfig) -> bool:
+    """Whether the loss of scores counts in what makes an epoch the best."""
+    return config.criterion == "both" and held.scores
 
 
 def _earlier(engine: Engine, folder: Path, state: Tree, weights: Weights) -> Progress | None:
@@ -464,7 +472,8 @@ def _networks(
     built = many[0]
     if config.scale_inputs:
         box = _theta_range(data.space)
-        many = [networks.standardise(one, sample, *box) for one in many]
+        theta = theta_sample(rows)
+        many = [networks.standardise(one, sample, *box, theta) for one in many]
         built = many[0]
     weights, rest = networks.split(built)
     if config.members > 1:
@@ -511,7 +520,7 @@ def _engine(
         return start(w, optimizer, loss, d)
 
     state = begin(weights) if config.members == 1 else jax.vmap(begin)(weights)
-    both = term if config.criterion == "both" and held.scores else None
+    both = term if _chosen_by_scores(held, config) else None
     validate = validator(rest, held, config.seed, config.members, place, both)
     engine = Engine(
         feed, resident_tables(rows, place), run, validate, place, config,

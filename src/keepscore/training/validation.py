@@ -9,10 +9,15 @@ what a network that knows nothing has (h = 0, so a score of 0, which is the mean
 
 Each term is 1 at the start and both are least at the truth. The weights are constants of the run:
 alpha, which weighs the losses in training, changes from epoch to epoch, and epochs could not be
-compared by it. Without scores the criterion is L_BCE itself.
+compared by it. Without scores the criterion is the loss that is trained: L_BCE itself, or
 
-A network that is a density q knows h up to a function of x only, and the place of L_BCE, here and
-in the history, is taken by
+    L_NLL = -mean_i log q(x_i | theta_i)
+
+of a network that is a density q. Pairs would not do: among many parameters any network tells a
+theta at random from the own one, also one that has learned its rows by heart.
+
+A density knows h up to a function of x only, and the place of L_BCE in the sum above and in the
+history is taken by
 
     mean_i softplus(log q(x_i | theta_pi(i)) - log q(x_i | theta_i)),
 
@@ -98,15 +103,16 @@ def validator(
     nothing = None if term is None else _score_of_nothing(rows, term)
 
     def validate(weights: Weights) -> Validation:
-        total, of_score = np.zeros(members), np.zeros((members, d))
+        pairs, trained, of_score = np.zeros(members), np.zeros(members), np.zeros((members, d))
         for block in blocks() if kept is None else kept:
             sums = summed(weights, constants, *block)
-            bce, score = (np.asarray(part, np.float64) for part in sums)
-            total += bce.reshape(members, -1).sum(axis=1)
+            bce, own, score = (np.asarray(part, np.float64) for part in sums)
+            pairs += bce.reshape(members, -1).sum(axis=1)
+            trained += own.reshape(members, -1).sum(axis=1)
             of_score += score.reshape(members, -1, d).sum(axis=1)
-        bce = total / len(rows)
+        bce = pairs / len(rows)
         if nothing is None:
-            return Validation(bce, None, bce)
+            return Validation(bce, None, trained / len(rows))
         losses = of_score / len(rows)
         return Validation(bce, losses, both_losses(bce, losses, nothing))
 
@@ -114,29 +120,31 @@ def validator(
 
 
 def _program(others: Rest, residual: str | None, members: int) -> Callable[..., Any]:
-    """weights, (arrays of the network, m), block -> sums over the block of both losses, one per
-    `ROWS` pairs."""
+    """weights, (arrays of the network, m), block -> sums over the block of the loss of pairs, the
+    loss that is trained without scores, and the score losses, one per `ROWS` pairs."""
 
     def block_sum(
         weights: Weights, constants: tuple[Rest, Array | None], *block: Array
-    ) -> tuple[Array, Array]:
+    ) -> tuple[Array, Array, Array]:
         arrays, scale = constants
         network = eqx.combine(weights, arrays, others)
 
-        def part(total: float, pairs: tuple[Array, ...]) -> tuple[float, tuple[Array, Array]]:
+        def part(total: float, pairs: tuple[Array, ...]) -> tuple[float, tuple[Array, ...]]:
             x, theta, other, use = pairs[:4]
             features = network.features(x.astype(jnp.float32))
             own, swapped = jax.vmap(lambda t: network.head(features, t))(jnp.stack([theta, other]))
             dense = has_density(network)
             each = jax.nn.softplus(swapped - own) if dense else pair_losses(own, swapped)
-            bce = jnp.sum(jnp.where(use, each, 0.0))
+            trained = -network.log_density(features, theta) if dense else each
+            sums = tuple(jnp.sum(jnp.where(use, one, 0.0)) for one in (each, trained))
             if residual is None:
-                return total, (bce, jnp.zeros(theta.shape[1]))
+                return total, (*sums, jnp.zeros(theta.shape[1]))
             _, score = network_score(network.head, features, theta, "autodiff")
             losses = residual_losses(score - pairs[4], residual, scale)
-            return total, (bce, jnp.sum(jnp.where(use[:, None], losses, 0.0), axis=0))
+            return total, (*sums, jnp.sum(jnp.where(use[:, None], losses, 0.0), axis=0))
 
-        return jax.lax.scan(part, 0.0, block)[1]
+        bce, trained, losses = jax.lax.scan(part, 0.0, block)[1]
+        return bce, trained, losses
 
     axes = (0, None, *[None] * (4 if residual is None else 5))
     return jax.jit(block_sum if members == 1 else jax.vmap(block_sum, axes))
