@@ -24,7 +24,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar
 
 import equinox as eqx
 import numpy as np
@@ -61,7 +61,9 @@ class DensityOfCounts(eqx.Module):
         self.x_mean, self.y_mean = np.zeros(p, np.float32), np.zeros(p, np.float32)
         self.x_sd, self.y_sd = np.ones(p, np.float32), np.ones(p, np.float32)
 
-    def scaled_to(self, x: NDArray[Any], x_mean: ArrayLike = 0.0, x_sd: ArrayLike = 1.0) -> Self:
+    def scaled_to(
+        self, x: NDArray[Any], x_mean: ArrayLike = 0.0, x_sd: ArrayLike = 1.0
+    ) -> DensityOfCounts:
         """The same for data like x (b, ...), which it will be given as (x - x_mean) / x_sd."""
         values = np.asarray(x, np.float64).reshape(len(x), -1)
         if not (values >= 0).all():  # NaN is not either
@@ -69,11 +71,12 @@ class DensityOfCounts(eqx.Module):
                 f"A counts network needs x of 0 or more, nothing missing; got {values.min():g} at "
                 "least. Use network='auto', or 'mixture-3k' for numbers of any sign."
             )
-        return self._with_scale(x, values, x_mean, x_sd)
+        found: DensityOfCounts = self._with_scale(x, values, x_mean, x_sd)
+        return found
 
     def _with_scale(
-        self, x: NDArray[Any], values: NDArray[np.float64], x_mean: ArrayLike, x_sd: ArrayLike
-    ) -> Self:
+        self, x: NDArray[Any], values: NDArray[np.float64], x_mean: Any, x_sd: Any
+    ) -> Any:
         y = np.asarray(self.in_roots(values))
         y_sd = y.std(axis=0)
         of_x = (np.broadcast_to(a, x.shape[1:]).ravel() for a in (x_mean, x_sd))
@@ -143,14 +146,17 @@ class DensityOfMixed(DensityOfCounts):
         super().__init__(network, p)
         self.counted = np.zeros(p, np.float32)
 
-    def scaled_to(self, x: NDArray[Any], x_mean: ArrayLike = 0.0, x_sd: ArrayLike = 1.0) -> Self:
+    def scaled_to(
+        self, x: NDArray[Any], x_mean: ArrayLike = 0.0, x_sd: ArrayLike = 1.0
+    ) -> DensityOfMixed:
         """As above; counts are the entries that are whole and never negative."""
         values = np.asarray(x, np.float64).reshape(len(x), -1)
         if not np.isfinite(values).all():
             raise DomainError("A mixed network needs x with nothing missing. Use network='auto'.")
         counted = np.array([are_counts(column) for column in values.T], np.float32)
         own = eqx.tree_at(lambda n: n.counted, self, counted)
-        return own._with_scale(x, values, x_mean, x_sd)
+        found: DensityOfMixed = own._with_scale(x, values, x_mean, x_sd)
+        return found
 
     def in_roots(self, x: Any) -> Any:
         return self.counted * super().in_roots(x * self.counted) + (1 - self.counted) * x
