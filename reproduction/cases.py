@@ -191,9 +191,7 @@ PROFILES: dict[str, dict[str, SweepPlan]] = {
             (*_paper(_SIS), CellBlock(("30k", "100k"), (K30, K100), seeds=(1, 2)), _OURS),
             _PAPER_2,
         ),
-        "gaussian": SweepPlan(
-            (*_FIELDS_COMMITTED, CellBlock(("300k",), (K100,), ("bce",))), _PAPER_3
-        ),
+        "gaussian": SweepPlan((*_FIELDS_COMMITTED, CellBlock(("300k",), (K100,))), _PAPER_3),
         "student-t": SweepPlan(_FIELDS_COMMITTED, _PAPER_3),
     },
     "paper": {

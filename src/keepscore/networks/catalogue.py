@@ -26,8 +26,9 @@ fields, series-3k for "series" (whole rows may be missing), the same as ever for
 "gaussian-sites" and "events", sequence-30k for "markov" of 13 times or more, and otherwise
 residual-25k or mlp-30k, the last three with the mask beside x.
 
-Rows of few numbers: at most 16, and continuous (counts and entries with few values have laws of
-their own, `counts` and `categories`, which are tried where nothing is declared).
+Rows of few numbers: at most 16, and continuous (counts, alone or among other numbers, and entries
+with few values have laws of their own, `counts` and `categories`, which are tried where nothing is
+declared).
 
 A description is JSON: family, layer widths, x_shape, d and whether inputs are scaled. It holds no
 code; a network of a user's own class is only described by that class's name, and loading it
