@@ -651,7 +651,7 @@ def _warn_of_unseen(network: networks.CategoriesNetwork, x: NDArray[Any]) -> Non
         f"{', '.join(known)}. Each is taken as the nearest of these. Is x coded as it was "
         "simulated?",
         KeepscoreWarning,
-        stacklevel=5,
+        stacklevel=4,
     )
 
 

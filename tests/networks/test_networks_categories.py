@@ -161,7 +161,9 @@ def test_values_that_no_simulation_had_are_told():
     x = np.asarray(data.x[:3])
     trained.given(x)  # no warning
     coded = x.astype(int) + 1  # 1 and 2 for 0 and 1
-    with pytest.warns(KeepscoreWarning, match=r"were in no simulation: the first is 2 in entry"):
+    told = r"were in no simulation: the first is 2 in entry"
+    with pytest.warns(KeepscoreWarning, match=told) as caught:
         trained.given(coded)
+    assert caught[0].filename == __file__  # it points at the user's line
     with pytest.warns(KeepscoreWarning, match="nearest"):
         trained.relative(np.asarray(data.theta[:3]), x * 0.5 + 0.25)
