@@ -71,15 +71,13 @@ class DensityOfCounts(eqx.Module):
                 f"A counts network needs x of 0 or more, nothing missing; got {values.min():g} at "
                 "least. Use network='auto', or 'mixture-3k' for numbers of any sign."
             )
-        found: DensityOfCounts = self._with_scale(x, values, x_mean, x_sd)
+        of_x = [np.broadcast_to(a, x.shape[1:]).ravel() for a in (x_mean, x_sd)]
+        found: DensityOfCounts = self._with_scale(values, of_x)
         return found
 
-    def _with_scale(
-        self, x: NDArray[Any], values: NDArray[np.float64], x_mean: Any, x_sd: Any
-    ) -> Any:
+    def _with_scale(self, values: NDArray[np.float64], of_x: list[NDArray[Any]]) -> Any:
         y = np.asarray(self.in_roots(values))
         y_sd = y.std(axis=0)
-        of_x = (np.broadcast_to(a, x.shape[1:]).ravel() for a in (x_mean, x_sd))
         scale = (*of_x, y.mean(axis=0), np.where(y_sd > 0, y_sd, 1.0))
         return eqx.tree_at(
             lambda n: (n.x_mean, n.x_sd, n.y_mean, n.y_sd),
@@ -91,7 +89,7 @@ class DensityOfCounts(eqx.Module):
         counts = x.reshape(len(x), -1) * self.x_sd + self.x_mean
         return (self.in_roots(counts) - self.y_mean) / self.y_sd
 
-    def in_roots(self, x: Any) -> Any:
+    def in_roots(self, x: NDArray[Any] | Array) -> Any:
         """y of x (b, p), an array of NumPy or JAX."""
         return 2 * (x.clip(0) + 3 / 8) ** 0.5
 
@@ -155,10 +153,11 @@ class DensityOfMixed(DensityOfCounts):
             raise DomainError("A mixed network needs x with nothing missing. Use network='auto'.")
         counted = np.array([are_counts(column) for column in values.T], np.float32)
         own = eqx.tree_at(lambda n: n.counted, self, counted)
-        found: DensityOfMixed = own._with_scale(x, values, x_mean, x_sd)
+        of_x = [np.broadcast_to(a, x.shape[1:]).ravel() for a in (x_mean, x_sd)]
+        found: DensityOfMixed = own._with_scale(values, of_x)
         return found
 
-    def in_roots(self, x: Any) -> Any:
+    def in_roots(self, x: NDArray[Any] | Array) -> Any:
         return self.counted * super().in_roots(x * self.counted) + (1 - self.counted) * x
 
     def step(self, y: Float[Array, "b f"]) -> Float[Array, "b f"]:
