@@ -7,7 +7,8 @@
 Simulations are what `ks.simulate(model, n)` makes of the task's prior, the surrogate is what
 `ks.train(data)` gives, and its posterior is drawn by particles (`keepscore.inference.smc`). Each
 observation's C2ST against 10,000 reference draws is written as soon as it is known; a cell that was
-stopped goes on at the next observation.
+stopped goes on at the next observation. It trains again then, with the same seed; on another kind
+of machine rounding may decide for another network, and then all observations are run again.
 """
 
 from __future__ import annotations
@@ -76,8 +77,12 @@ def run(
     surrogate = None
     if method != "rounds":
         surrogate = train(task, n, method, seed)
+        network = type(surrogate.network.network).__name__
+        if record.get("network", network) != network:  # rounding of another machine decided
+            print(name, method, n, seed, "keeps another network now: all observations again")
+            record, left = {**record, "c2st": {}, "seconds": {}}, list(observations)
         record["seconds"]["train"] = time.perf_counter() - start
-        record["network"] = type(surrogate.network.network).__name__
+        record["network"] = network
     record["machine"] = machine.describe()
     for number in left:
         start = time.perf_counter()

@@ -91,6 +91,7 @@ FORMAT, VERSION = "keepscore surrogate", 2
 NAME = "surrogate.json"
 PATIENCE = 30.0  # seconds to wait for another writer: a save takes far less
 FARTHEST = 1e6  # standard deviations of the training data: beyond, an answer is noise
+WITH_VALUES = (networks.CategoriesNetwork, networks.ConditionalSetNetwork)
 FARTHEST_LOGARITHM = 10.0  # the same of data that are taken by their logarithm
 EVIDENCES = 64  # of x whose evidence is computed at a time
 RETRIES = 10  # of a load that meets a save
@@ -399,9 +400,8 @@ class Surrogate:
             )
         if not isinstance(self.network, networks.Scaled):
             return
-        if isinstance(self.network.network, networks.CategoriesNetwork):
+        if isinstance(self.network.network, WITH_VALUES):
             _warn_of_unseen(self.network.network, x)
-            return
         scale = self.network
         mean, sd = (np.asarray(a, np.float64) for a in (scale.x_mean, scale.x_sd))
         reach = FARTHEST * sd
@@ -638,17 +638,19 @@ def _as_dict(value: object) -> object:
     return dict(value) if isinstance(value, Mapping) else value
 
 
-def _warn_of_unseen(network: networks.CategoriesNetwork, x: NDArray[Any]) -> None:
+def _warn_of_unseen(network: Network, x: NDArray[Any]) -> None:
     """Of values that no simulation had: x may be coded otherwise."""
+    assert isinstance(network, WITH_VALUES)
     unseen = network.unseen(x)
     if not unseen.any():
         return
     row, entry = np.argwhere(unseen)[0]
     known = [f"{v:g}" for v in network.values[entry] if not np.isnan(v)]
+    listed = ", ".join(known) if len(known) < 10 else f"{known[0]} to {known[-1]}"
     warnings.warn(
         f"{int(unseen.sum())} value(s) of x were in no simulation: the first is "
         f"{x.reshape(len(unseen), -1)[row, entry]:g} in entry {entry}, where simulations had "
-        f"{', '.join(known)}. Each is taken as the nearest of these. Is x coded as it was "
+        f"{listed}. Each is taken as the nearest of these. Is x coded as it was "
         "simulated?",
         KeepscoreWarning,
         stacklevel=4,

@@ -27,6 +27,7 @@ from keepscore.networks.catalogue import (
     standardise,
 )
 from keepscore.networks.categories import CategoriesNetwork, has_few_values
+from keepscore.networks.conditional import ConditionalSetNetwork, has_discrete_rows
 from keepscore.networks.counts import is_counted, is_mixed
 from keepscore.networks.graph import GraphNetwork, graph_network
 from keepscore.networks.image import ImageNetwork
@@ -45,6 +46,7 @@ __all__ = [
     "MLP",
     "NO_HOLES",
     "CategoriesNetwork",
+    "ConditionalSetNetwork",
     "GraphNetwork",
     "ImageNetwork",
     "LocalFieldNetwork",
@@ -63,6 +65,7 @@ __all__ = [
     "describe",
     "graph_network",
     "has_density",
+    "has_discrete_rows",
     "has_few_values",
     "holes_of",
     "is_continuous",

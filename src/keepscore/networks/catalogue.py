@@ -13,6 +13,7 @@ A name is a size ("30k"), a family and a size ("mlp-30k"), or "auto".
     "field"                    image                        local-tailed-5k
     "gaussian-sites"           mlp                          sites-3k
     "iid", rows of few numbers mlp                          mixture-set-10k
+    "iid", some with few values mlp                         conditional-set-10k
     "iid", other rows          mlp                          set-25k
     "series", rows of few      mlp                          series-3k
     "events"                   mlp                          events-3k
@@ -21,14 +22,14 @@ A name is a size ("30k"), a family and a size ("mlp-30k"), or "auto".
     nothing, x of many         mlp                          mlp-30k
 
 Data with holes (NaN is "not observed"; `masking.py`) need networks that see them: "auto" takes
-mixture-set-10k or set-25k for "iid", local-5k for "gaussian-field", local-tailed-5k for other
-fields, series-3k for "series" (whole rows may be missing), the same as ever for "timed-markov",
-"gaussian-sites" and "events", sequence-30k for "markov" of 13 times or more, and otherwise
-residual-25k or mlp-30k, the last three with the mask beside x.
+mixture-set-10k, conditional-set-10k or set-25k for "iid", local-5k for "gaussian-field",
+local-tailed-5k for other fields, series-3k for "series" (whole rows may be missing), the same as
+ever for "timed-markov", "gaussian-sites" and "events", sequence-30k for "markov" of 13 times or
+more, and otherwise residual-25k or mlp-30k, the last three with the mask beside x.
 
-Rows of few numbers: at most 16, and continuous (counts, alone or among other numbers, and entries
-with few values have laws of their own, `counts` and `categories`, which are tried where nothing is
-declared).
+Rows of few numbers: at most 16, and continuous; or some of them with few values, at most 64, and
+all others continuous. (Where nothing is declared, counts, alone or among other numbers, and entries
+with few values have laws of their own, `counts` and `categories`, which are tried.)
 
 A description is JSON: family, layer widths, x_shape, d and whether inputs are scaled. It holds no
 code; a network of a user's own class is only described by that class's name, and loading it
@@ -61,6 +62,7 @@ from keepscore.errors import (
 )
 from keepscore.networks import (
     categories,
+    conditional,
     counts,
     entries,
     graph,
@@ -139,6 +141,9 @@ FAMILIES: dict[str, Family] = {
     "mixture-set": Family(
         mixture.MixtureSetNetwork, mixture.SIZES, masking.MaskedMixtureSetNetwork
     ),
+    "conditional-set": Family(
+        conditional.ConditionalSetNetwork, conditional.SIZES, conditional.ConditionalSetNetwork
+    ),
     "counts": Family(counts.CountsNetwork, counts.SIZES),
     "independent": Family(independent.IndependentNetwork, independent.SIZES),
     "independent-counts": Family(counts.IndependentCountsNetwork, independent.SIZES),
@@ -172,6 +177,7 @@ AUTO = {
 }
 AUTO_ON_GRAPH = {"markov": "graph-10k", "timed-markov": "timed-graph-20k"}
 AUTO_ROWS = "mixture-set-10k"  # structure "iid", rows of few continuous numbers
+AUTO_DISCRETE_ROWS = "conditional-set-10k"  # the same, some of them with few values
 AUTO_SERIES = "series-3k"  # structure "series", the same
 FEW_IN_ROW = 16
 AUTO_FEW = "residual-25k"
@@ -202,17 +208,19 @@ def resolve(
     contacts: np.ndarray | None = None,
     continuous: bool = True,
     holes: str = masking.NONE,
+    discrete: bool = False,
 ) -> Network:
     """A network for such data, from a name, a module, or a function of a key that makes one.
 
     contacts: weights (K, K) of the graph that a chain x (T, K) lives on, if it does. continuous:
     whether x is, entry by entry (`is_continuous`). holes: whether, and how, x is missing
-    (`masking.holes_of`).
+    (`masking.holes_of`). discrete: whether rows of x have entries with few values
+    (`conditional.has_discrete_rows`).
     """
     whole = holes == masking.NONE
     if isinstance(network, str):
         on_graph = contacts is not None
-        family, size = _parse(network, x_shape, structure, on_graph, continuous, holes)
+        family, size = _parse(network, x_shape, structure, on_graph, continuous, holes, discrete)
         if family in ("graph", "timed-graph") and contacts is not None:
             timed = family == "timed-graph"
             weights = np.asarray(contacts)
@@ -356,7 +364,14 @@ def standardise(
     if timed:
         mean[0], sd[0] = 0.0, _mean_gap(values[:, :, 0])
     sd = np.where(sd > 0, sd, 1.0)
-    if isinstance(network, (counts.DensityOfCounts, categories.CategoriesNetwork)):
+    if isinstance(
+        network,
+        (
+            counts.DensityOfCounts,
+            categories.CategoriesNetwork,
+            conditional.ConditionalSetNetwork,
+        ),
+    ):
         network = network.scaled_to(x, mean, sd)
     z_mean, z_sd = None, None
     if leaning.any():
@@ -548,10 +563,15 @@ def _are_widths(widths: Mapping[str, Any], weights: int | None = None) -> bool:
 
 
 def name_of_auto(
-    x_shape: Sequence[int], structure: str | None, on_graph: bool, continuous: bool, holes: str
+    x_shape: Sequence[int],
+    structure: str | None,
+    on_graph: bool,
+    continuous: bool,
+    holes: str,
+    discrete: bool = False,
 ) -> str:
     """The network that "auto" stands for."""
-    return "-".join(_parse("auto", x_shape, structure, on_graph, continuous, holes))
+    return "-".join(_parse("auto", x_shape, structure, on_graph, continuous, holes, discrete))
 
 
 def _parse(
@@ -561,15 +581,18 @@ def _parse(
     on_graph: bool,
     continuous: bool,
     holes: str = masking.NONE,
+    discrete: bool = False,
 ) -> tuple[str, str]:
     name = name.lower()
     on = AUTO_ON_GRAPH.get(structure or "") if on_graph else None
     if name == "auto" and on is not None and (holes == masking.NONE or structure != "markov"):
         name = on
     elif name == "auto" and holes != masking.NONE:
-        name = _auto_with_holes(x_shape, structure, continuous, holes)
+        name = _auto_with_holes(x_shape, structure, continuous, holes, discrete)
     elif name == "auto" and _has_few_in_row(x_shape, structure) and continuous:
         name = AUTO_SERIES if structure == "series" else AUTO_ROWS
+    elif name == "auto" and structure == "iid" and discrete and _has_few_in_row(x_shape, structure):
+        name = AUTO_DISCRETE_ROWS
     elif name == "auto":
         otherwise = AUTO_FEW if math.prod(x_shape) <= FEW else AUTO_MANY
         name = AUTO.get(structure or "", otherwise)
@@ -584,13 +607,14 @@ def _parse(
 
 
 def _auto_with_holes(
-    x_shape: Sequence[int], structure: str | None, continuous: bool, holes: str
+    x_shape: Sequence[int], structure: str | None, continuous: bool, holes: str, discrete: bool
 ) -> str:
     """What "auto" stands for where values are missing."""
-    few = _has_few_in_row(x_shape, structure) and continuous
+    few = _has_few_in_row(x_shape, structure)
     if structure == "iid" and len(x_shape) > 1:
-        return AUTO_ROWS if few and holes == masking.ROWS else AUTO["iid"]
-    if structure == "series" and few and holes == masking.ROWS:
+        of_rows = AUTO_ROWS if continuous else AUTO_DISCRETE_ROWS if discrete else AUTO["iid"]
+        return of_rows if few and holes == masking.ROWS else AUTO["iid"]
+    if structure == "series" and few and continuous and holes == masking.ROWS:
         return AUTO_SERIES
     if structure in ("events", "timed-markov", "gaussian-sites"):
         return AUTO[structure]

@@ -454,11 +454,12 @@ def _networks(
 
     sample = x_sample(rows)
     continuous = networks.is_continuous(sample)
+    discrete = networks.has_discrete_rows(sample)
     holes = networks.holes_of(sample, declares_missing(data))
 
     def make(key: jax.Array) -> Network:
         return networks.resolve(
-            network, x_shape, d, data.structure, key, contacts, continuous, holes
+            network, x_shape, d, data.structure, key, contacts, continuous, holes, discrete
         )
 
     seeds = np.random.SeedSequence(config.seed).generate_state(config.members)

@@ -40,7 +40,7 @@ from numpy.typing import NDArray
 from keepscore.checks import Floats
 from keepscore.losses import network_score, pair_losses, residual_losses
 from keepscore.networks.base import Rest, Weights, has_density
-from keepscore.networks.compilation import shared, without_arrays
+from keepscore.networks.compilation import compiler_options, shared, without_arrays
 from keepscore.training.batches import Rows, generator
 
 ROWS = 256  # pairs at a time: the layers' intermediate arrays stay in the cache
@@ -147,7 +147,8 @@ def _program(others: Rest, residual: str | None, members: int) -> Callable[..., 
         return bce, trained, losses
 
     axes = (0, None, *[None] * (4 if residual is None else 5))
-    return jax.jit(block_sum if members == 1 else jax.vmap(block_sum, axes))
+    program = block_sum if members == 1 else jax.vmap(block_sum, axes)
+    return jax.jit(program, compiler_options=compiler_options())
 
 
 def both_losses(bce: Floats, score: Floats, nothing: Floats) -> Floats:
