@@ -160,8 +160,7 @@ def _smoke(network: str) -> tuple[CellBlock, ...]:
 
 _OURS = CellBlock((OURS,), (K30,), ("asa",), seeds=(0, 1, 2))
 _FIELDS_COMMITTED = (
-    CellBlock(("30k", "100k"), (K30, K100)),
-    CellBlock(("300k",), (K30,)),
+    CellBlock(("30k", "100k", "300k"), (K30, K100)),
     CellBlock(("30k",), (K30,), seeds=(1, 2)),
     CellBlock(("30k",), (K300,), ("bce",)),
     _OURS,
@@ -191,7 +190,7 @@ PROFILES: dict[str, dict[str, SweepPlan]] = {
             (*_paper(_SIS), CellBlock(("30k", "100k"), (K30, K100), seeds=(1, 2)), _OURS),
             _PAPER_2,
         ),
-        "gaussian": SweepPlan((*_FIELDS_COMMITTED, CellBlock(("300k",), (K100,))), _PAPER_3),
+        "gaussian": SweepPlan(_FIELDS_COMMITTED, _PAPER_3),
         "student-t": SweepPlan(_FIELDS_COMMITTED, _PAPER_3),
     },
     "paper": {

@@ -25,9 +25,11 @@ def code_of(name):
 
 def test_the_code_of_adding_a_model_runs():
     blocks = code_of("docs/adding_a_model.md")
-    assert len(blocks) == 2
-    for block in blocks:
-        exec(block, {"__name__": "__page__"})
+    assert len(blocks) == 3
+    names = {"__name__": "__page__"}
+    for block in blocks:  # one after the other, as a reader would
+        exec(block, names)
+    assert names["rows"].structure == "iid"
 
 
 def test_the_code_of_the_readme_runs(tmp_path, monkeypatch, recwarn):
