@@ -91,8 +91,8 @@ FORMAT, VERSION = "keepscore surrogate", 2
 NAME = "surrogate.json"
 PATIENCE = 30.0  # seconds to wait for another writer: a save takes far less
 FARTHEST = 1e6  # standard deviations of the training data: beyond, an answer is noise
-WITH_VALUES = (networks.CategoriesNetwork, networks.ConditionalSetNetwork)
 FARTHEST_LOGARITHM = 10.0  # the same of data that are taken by their logarithm
+WITH_VALUES = (networks.CategoriesNetwork, networks.ConditionalSetNetwork)
 EVIDENCES = 64  # of x whose evidence is computed at a time
 RETRIES = 10  # of a load that meets a save
 INTERPOLATION = 1e-3  # of a log-likelihood: half of what it moves a likelihood-ratio statistic
@@ -402,6 +402,9 @@ class Surrogate:
             return
         if isinstance(self.network.network, WITH_VALUES):
             _warn_of_unseen(self.network.network, x)
+            if isinstance(self.network.network, networks.ConditionalSetNetwork):
+                _warn_of_far(self.network.network.far(x, FARTHEST, FARTHEST_LOGARITHM))
+            return
         scale = self.network
         mean, sd = (np.asarray(a, np.float64) for a in (scale.x_mean, scale.x_sd))
         reach = FARTHEST * sd
@@ -412,14 +415,7 @@ class Surrogate:
             # What is small is the scale of such data: far by their logarithms.
             z = (np.arcsinh((x - mean) / sd) - scale.z_mean) / scale.z_sd
             far &= np.abs(z) > FARTHEST_LOGARITHM
-        if far.any():
-            warnings.warn(
-                f"{int(far.sum())} value(s) of x lie more than {FARTHEST:.0e} standard deviations "
-                "from the data this surrogate was trained on: what it says of them means nothing. "
-                "Are the units the same?",
-                KeepscoreWarning,
-                stacklevel=4,
-            )
+        _warn_of_far(far)
 
     def _evidence(self, x: ArrayLike) -> tuple[Floats, Floats]:
         """The evidence of each member (members, n), and of their mean (n,)."""
@@ -636,6 +632,18 @@ def _finite(features: Array) -> Array:
 
 def _as_dict(value: object) -> object:
     return dict(value) if isinstance(value, Mapping) else value
+
+
+def _warn_of_far(far: NDArray[np.bool_]) -> None:
+    """Of data absurdly far from what was trained on."""
+    if far.any():
+        warnings.warn(
+            f"{int(far.sum())} value(s) of x lie more than {FARTHEST:.0e} standard deviations "
+            "from the data this surrogate was trained on: what it says of them means nothing. "
+            "Are the units the same?",
+            KeepscoreWarning,
+            stacklevel=5,
+        )
 
 
 def _warn_of_unseen(network: Network, x: NDArray[Any]) -> None:

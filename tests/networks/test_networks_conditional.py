@@ -2,6 +2,7 @@
 
 import dataclasses
 import itertools
+import warnings
 
 import jax
 import jax.numpy as jnp
@@ -256,3 +257,25 @@ def test_values_that_no_simulation_had_are_told():
         KeepscoreWarning, match="the first is 2 in entry ., where simulations had 0, 1"
     ):
         trained.given(x + np.uint8(1))
+
+
+def test_continuous_entries_in_any_unit_and_far_from_training():
+    """No word of pressures in Pa, however large; one of the same in another unit."""
+    x = race(b=300)
+    x[..., 0] = 1e8 * (3 + np.log(x[..., 0]))
+    space = ks.Space([ks.Parameter("a", -1, 1, "identity")])
+    data = ks.dataset(space.uniform(300, RNG(0)), x, space=space, structure="iid")
+    config = ks.TrainConfig(min_epochs=1, max_epochs=1)
+    trained = ks.train(data, network=NAME, loss=ks.BCE(), config=config, progress=False)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", KeepscoreWarning)
+        trained.given(x[:3])
+    with pytest.warns(KeepscoreWarning, match="standard deviations") as caught:
+        trained.given(x[:3] * [1e8, 1.0])
+    assert caught[0].filename == __file__
+
+
+def test_few_rows_of_numbers_that_never_repeat_are_continuous():
+    assert has_discrete_rows(race(b=8))
+    net = networks.resolve(NAME, (5, 2), 1, "iid", KEY).scaled_to(race(b=8))
+    assert np.isnan(net.values).all(axis=1).tolist() == [True, False]

@@ -36,11 +36,12 @@ from jaxtyping import Array, Float
 from numpy.typing import ArrayLike, NDArray
 
 from keepscore.checks import Floats
-from keepscore.errors import DomainError, ShapeError
+from keepscore.errors import DomainError
 from keepscore.networks import tails
 from keepscore.networks.categories import NEVER
 from keepscore.networks.counts import CONTINUOUS
 from keepscore.networks.layers import Source, computed, scattered, silu, uniform
+from keepscore.networks.masking import require_rows
 from keepscore.networks.mixture import APART, LARGEST, SMALL
 
 MOST_VALUES = 64  # of an entry that is not continuous
@@ -87,10 +88,7 @@ class ConditionalSetNetwork(eqx.Module):
         components: int,
         values: int,
     ) -> None:
-        if len(x_shape) < 2:
-            raise ShapeError(
-                f"A set network needs x of shape (n, ...), n rows; got {tuple(x_shape)}."
-            )
+        require_rows(x_shape)
         p, (h, k) = math.prod(x_shape[1:]), widths
         outputs = values + 3 * components
         self.of_theta = uniform(rng, (p, d, h), d)
@@ -175,6 +173,16 @@ class ConditionalSetNetwork(eqx.Module):
         new = (rows != self.values).all(axis=2) & ~np.isnan(rows[..., 0])
         return np.asarray(new & ~np.isnan(self.values).all(axis=1))
 
+    def far(self, x: NDArray[Any], most: float, most_of_logarithm: float) -> NDArray[np.bool_]:
+        """Which of x (..., *x_shape) are more standard deviations than this from the data it was
+        made for, as rows of continuous entries; of those that lean on zero, in both scales."""
+        rows: Floats = np.asarray(x, np.float64).reshape(-1, len(self.order))
+        leaning = self.lean > 0
+        drawn_in = np.arcsinh(rows / np.where(leaning, self.lean, 1.0))
+        z = np.abs((np.where(leaning, drawn_in, rows) - self.mean) / self.sd)
+        beyond = z > np.where(leaning, most_of_logarithm, most)
+        return np.asarray(beyond & np.isnan(self.values).all(axis=1))
+
     def head(self, features: Float[Array, "b f"], theta: Float[Array, "b d"]) -> Float[Array, " b"]:
         return self.log_density(features, theta)
 
@@ -242,11 +250,9 @@ def _values_of(column: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]] | None
     """Values of an entry and how often it has them; none of a continuous entry; None of what is
     neither."""
     values, counts = np.unique(column, return_counts=True)
-    if len(values) <= MOST_VALUES:
-        return values, counts
     if len(values) >= CONTINUOUS * len(column):
         return values[:0], counts[:0]
-    return None
+    return (values, counts) if len(values) <= MOST_VALUES else None
 
 
 def has_discrete_rows(x: NDArray[Any]) -> bool:

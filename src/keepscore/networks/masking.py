@@ -99,7 +99,7 @@ class MaskedSetNetwork(eqx.Module):
     x_scale: ClassVar = "states"  # a row's entries are alike in all rows
 
     def __init__(self, x_shape: Sequence[int], d: int, rng: Source, widths: Sequence[int]) -> None:
-        _require_rows(x_shape)
+        require_rows(x_shape)
         self.row = ResidualNetwork((*x_shape[1:], 2), d, rng, widths)
 
     def features(self, x: Float[Array, "b n ..."]) -> Float[Array, "b f"]:
@@ -142,7 +142,7 @@ class MaskedMixtureSetNetwork(eqx.Module):
         widths: Sequence[int],
         evidence: Sequence[int] | None = None,
     ) -> None:
-        _require_rows(x_shape)
+        require_rows(x_shape)
         self.row = MixtureNetwork(x_shape[1:], d, rng, components, widths, evidence)
 
     def features(self, x: Float[Array, "b n ..."]) -> Float[Array, "b f"]:
@@ -172,6 +172,7 @@ class MaskedMixtureSetNetwork(eqx.Module):
         return self.row.settings()
 
 
-def _require_rows(x_shape: Sequence[int]) -> None:
+def require_rows(x_shape: Sequence[int]) -> None:
+    """That x is (n, ...), n rows."""
     if len(x_shape) < 2 or math.prod(x_shape) == 0:
         raise ShapeError(f"A set network needs x of shape (n, ...), n rows; got {tuple(x_shape)}.")
