@@ -642,7 +642,7 @@ def _warn_of_far(far: NDArray[np.bool_]) -> None:
             "from the data this surrogate was trained on: what it says of them means nothing. "
             "Are the units the same?",
             KeepscoreWarning,
-            stacklevel=5,
+            stacklevel=4,
         )
 
 
