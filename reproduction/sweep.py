@@ -48,7 +48,7 @@ def reproduce(
     plans = {name: find_plan(name, profile) for name in find_cases(case)}
     with _runner(cluster) as run:
         for name, plan in plans.items():
-            _run_case(name, plan, folder, run, report)
+            _run_case(name, plan, folder, run, report, shared=cluster is not None)
     results = {name: load_results(folder, name) for name in plans}
     for name, found in results.items():
         report(f"\n{name}: {len(found)} cells in {folder / name}")
@@ -72,14 +72,19 @@ def missing_cells(case: str, plan: SweepPlan, path: Path) -> list[Cell]:
 Run = Callable[[Callable[..., Any], list[tuple[Any, ...]]], Iterator[Any]]
 
 
-def _run_case(case: str, plan: SweepPlan, path: Path, run: Run, report: Report) -> None:
+def _run_case(
+    case: str, plan: SweepPlan, path: Path, run: Run, report: Report, shared: bool
+) -> None:
+    """`shared`: cells run at the same time, so their data sets are made before them; one after the
+    other, each cell makes what it is the first to need, and small cells do not wait for large
+    data."""
     every, missing = plan.cells(case), missing_cells(case, plan, path)
     report(f"{case}: {len(every)} cells, {len(every) - len(missing)} of them done already")
     Workspace(path, case).make()
     if not (path / case / EXACT).exists():
         for _ in run(write_exact, [(case, plan, path)]):
             report(f"{case}: exact results written")
-    data = {(cell.n, cell.seed): cell for cell in missing}
+    data = {(cell.n, cell.seed): cell for cell in missing} if shared else {}
     for _ in run(_prepare, [(cell, plan, path) for cell in data.values()]):
         pass
     started, done = time.perf_counter(), len(every) - len(missing)
