@@ -35,6 +35,7 @@ PARTS = {
     "dimensions": ("dimensions",),
     "cloudy-fields": ("cloudy_fields",),
     "designs": ("designs",),
+    "maps": ("maps",),
     "quality-line": ("quality_line",),
     "fits": ("fits",),
     "ablation": ("ablation",),
@@ -49,6 +50,7 @@ BY_NAME_ONLY = (
     "data-check",
     "cloudy-fields",
     "designs",
+    "maps",
     "quality-line",
     "fits",
 )

@@ -16,6 +16,7 @@ CASES = {
     "sequence-3k": ((13, 2), "markov"),
     "markov-5k": ((4, 2), "markov"),
     "image-30k": ((22, 23), "gaussian-field"),
+    "map-10k": ((9, 8), None),
     "set-5k": ((4, 2), "iid"),
     "mixture-set-10k": ((4, 2), "iid"),
 }

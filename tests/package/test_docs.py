@@ -89,6 +89,18 @@ def test_the_code_of_the_how_tos_runs(page, tmp_path, monkeypatch, capsys):
         the_declared_head_is_linear(names["surrogate"], model)
 
 
+def test_the_page_on_maps_runs(tmp_path, monkeypatch, capsys, recwarn):
+    """As it stands but for its length; what is kept after so few updates is anybody's guess."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(length, "LEAST_UPDATES", 100)
+    monkeypatch.setattr(length, "UPDATES_PER_PARAMETER", 0)
+    names = {}
+    for block in code_of("docs/howto/maps.md"):
+        exec(block.replace("5_000", "300"), names)
+    assert "map-30k" in names["surrogate"].provenance["candidates"]
+    assert "spread" in capsys.readouterr().out
+
+
 def test_the_page_on_refining_runs_and_says_what_it_says(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     page = (ROOT / "docs/howto/refine.md").read_text()

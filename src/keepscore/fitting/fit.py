@@ -72,7 +72,7 @@ from keepscore.models.narrowed import Narrowed
 from keepscore.reports.compose import report
 from keepscore.surrogate import Surrogate, load
 from keepscore.training import TrainConfig, train
-from keepscore.training.candidates import FIRST, most_trainings
+from keepscore.training.candidates import first_choice, most_trainings
 
 # Shares of the whole time.
 FIRST_SHARE, RACE_SHARE, EXACT_SHARE, END_SHARE = 0.2, 0.1, 0.1, 0.2
@@ -384,7 +384,8 @@ class _Run:
         guard = int(scores)
         most = most_trainings(self.model.x_shape, self.model.structure, scores)
         several = self.network == "auto" and most > 1
-        choices = [(self.network, most), (FIRST, 1)] if several else [(self.network, 1)]
+        first = first_choice(self.model.x_shape, declares_missing(self.model))
+        choices = [(self.network, most), (first, 1)] if several else [(self.network, 1)]
         rated = [
             (network, Rates(each, (k + guard) * costs["update"], (k + guard) * costs["start"]))
             for network, k in choices

@@ -32,15 +32,17 @@ from keepscore.networks.counts import is_counted, is_mixed
 from keepscore.networks.graph import GraphNetwork, graph_network
 from keepscore.networks.image import ImageNetwork
 from keepscore.networks.local_field import LocalFieldNetwork
+from keepscore.networks.maps import MapNetwork, is_map
 from keepscore.networks.markov import MarkovNetwork
+from keepscore.networks.masking import ENTRIES, Masked, holes_of
 from keepscore.networks.masking import NONE as NO_HOLES
-from keepscore.networks.masking import Masked, holes_of
 from keepscore.networks.mlp import MLP
 from keepscore.networks.quadratic import QuadraticNetwork
 from keepscore.networks.sequence import SequenceNetwork
 from keepscore.networks.spectral import SpectralNetwork, TailedSpectralNetwork
 
 __all__ = [
+    "ENTRIES",
     "FAMILIES",
     "FEW",
     "MLP",
@@ -50,6 +52,7 @@ __all__ = [
     "GraphNetwork",
     "ImageNetwork",
     "LocalFieldNetwork",
+    "MapNetwork",
     "MarkovNetwork",
     "Masked",
     "Network",
@@ -70,6 +73,7 @@ __all__ = [
     "holes_of",
     "is_continuous",
     "is_counted",
+    "is_map",
     "is_mixed",
     "is_size_free",
     "is_weight",

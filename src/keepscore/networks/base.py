@@ -26,6 +26,7 @@ independent observations then add up, and a group costs one head, whatever its s
 
     "entries"      each entry of x by its own mean and standard deviation; the default for vectors
     "states"       x is (T, ...), each entry of a state by its own at all times; for sequences
+    "places"       x is (H, W, ...), each channel by its own at all places; for maps
     "whole"        all entries alike; for everything else
     "about zero"   all entries alike, the mean left where it is
     "largest"      by the largest of all |x|; for times in a window, which then ends at 1
@@ -35,9 +36,10 @@ independent observations then add up, and a group costs one head, whatever its s
     "times, states"  the same, the rest as in "states"
     "graphs"       x is (T + K, K), weights below states: all by the largest sum of a row of weights
 
-Entries or states with heavy tails (`tails`) are scaled by median and quartiles instead, and drawn
-in by arsinh, in networks that are no densities: otherwise the few largest values set the scale of
-all others. Those that are never negative and lean on zero are taken by their logarithm, all but.
+Entries, states or channels with heavy tails (`tails`) are scaled by median and quartiles instead,
+and drawn in by arsinh, in networks that are no densities: otherwise the few largest values set the
+scale of all others. Those that are never negative and lean on zero are taken by their logarithm,
+all but.
 
 By `size_free = True`, that the same weights serve x of other shapes than it was built for, of as
 many axes. By `takes_missing = True`, that x may hold NaN, "not observed" (see `masking`); other
@@ -60,7 +62,7 @@ Weights: TypeAlias = PyTree[Array]  # a network's trained arrays, None where it 
 Rest: TypeAlias = PyTree  # a network without its weights
 
 X_SCALES = (
-    *("entries", "states", "whole", "about zero", "largest", "none"),
+    *("entries", "states", "places", "whole", "about zero", "largest", "none"),
     *("times", "times, states", "graphs"),
 )
 

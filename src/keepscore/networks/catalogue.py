@@ -19,7 +19,8 @@ A name is a size ("30k"), a family and a size ("mlp-30k"), or "auto".
     "events"                   mlp                          events-3k
     nothing, x of few numbers  mlp                          residual-25k, and others that may do
                                                             better (`training/candidates.py`)
-    nothing, x of many         mlp                          mlp-30k
+    nothing, x of many         mlp                          mlp-30k, and for maps map-30k, which may
+                                                            do better
 
 Data with holes (NaN is "not observed"; `masking.py`) need networks that see them: "auto" takes
 mixture-set-10k, conditional-set-10k or set-25k for "iid", local-5k for "gaussian-field",
@@ -69,6 +70,7 @@ from keepscore.networks import (
     image,
     independent,
     local_field,
+    maps,
     markov,
     masking,
     mixture,
@@ -115,6 +117,7 @@ FAMILIES: dict[str, Family] = {
         masking.masked(sequence.SequenceNetwork, merged=True),
     ),
     "image": Family(image.ImageNetwork, image.SIZES, masking.masked(image.ImageNetwork)),
+    "map": Family(maps.MapNetwork, maps.SIZES, masking.masked(maps.MapNetwork)),
     "local": Family(
         local_field.LocalFieldNetwork, local_field.SIZES, local_field.MaskedLocalFieldNetwork
     ),
@@ -339,10 +342,11 @@ def standardise(
     if kind not in X_SCALES:
         raise unknown_name("x_scale of a network", kind, X_SCALES)
     timed = kind in ("times", "times, states")
-    over = {"entries": (0,), "states": (0, 1)}.get(kind, (0, 1) if timed else tuple(range(x.ndim)))
+    own = {"entries": (0,), "states": (0, 1), "places": (0, 1, 2)}
+    over = own.get(kind, (0, 1) if timed else tuple(range(x.ndim)))
     values = np.asarray(x, dtype=np.float64)
     counted = isinstance(network, counts.DensityOfCounts)  # which has its own way with tails
-    by_entry = kind in ("entries", "states") and not counted
+    by_entry = kind in own and not counted
     leaning = tails.lean_on_zero(values, over) if by_entry else np.zeros((), dtype=bool)
     heavy = by_entry and not has_density(network) and tails.has_heavy_tails(values, over)
     drawn_in = heavy or bool(leaning.any())

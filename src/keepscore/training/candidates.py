@@ -1,8 +1,8 @@
 """Several networks where the data declare nothing: which "auto" tries, and which it keeps.
 
-For x of few numbers of which nothing is declared, "auto" takes a residual network of all of x: it
-needs no form. Two other kinds do better on some data and worse on others, and nobody can tell
-beforehand:
+For x of which nothing is declared, "auto" takes a network of all of x: a residual network where x
+has few numbers, features of x first where it has many. It needs no form. Other kinds do better on
+some data and worse on others, and nobody can tell beforehand:
 
     densities of x               where x is a smooth function of theta with noise (one Gaussian), or
                                  a mixture of few clouds (four); x continuous, counts or some of
@@ -16,6 +16,9 @@ beforehand:
     networks of some entries     where most of x is noise: those entries that tell of theta
                                  (`numerics/dependence.py`), if they are fewer than half of 17 or
                                  more; as a residual network and as the same densities
+    maps                         where x (H, W) or (H, W, channels) comes from a process that is
+                                 alike at all places (`networks/maps.py`); sides of 8 or more, x of
+                                 few or of many numbers
 
 They are trained, the same in all else, and judged on the same held-out rows by
 
@@ -66,7 +69,7 @@ FIRST, DENSITIES = "residual-25k", ("mixture-3k", "mixture-10k")
 COUNTED, MIXED = ("counts-3k", "counts-10k"), ("mixed-3k", "mixed-10k")
 INDEPENDENT, INDEPENDENT_COUNTS = "independent-30k", "independent-counts-30k"
 INDEPENDENT_MIXED, REGRESSION = "independent-mixed-30k", "regression-10k"
-CATEGORIES = ("categories-3k", "categories-30k")
+CATEGORIES, MAP = ("categories-3k", "categories-30k"), "map-30k"
 MOST_IN_DENSITY = 32  # numbers: a Cholesky factor has half their square
 LEAST_TO_SCREEN = 17
 MOST_ROWS = 30_000
@@ -80,18 +83,31 @@ Choice = str | Callable[[jax.Array], Network]
 
 
 def others(rows: Rows, data: Dataset) -> dict[str, Choice]:
-    """What to try besides the first choice of "auto", by name; nothing where that is no residual
-    network of all of x."""
+    """What to try besides the first choice of "auto", by name; nothing where that is made for what
+    the data declare."""
     x_shape, d = data.x.shape[1:], data.space.d
-    sample = x_sample(rows)
-    continuous = networks.is_continuous(sample)
-    holes = networks.holes_of(sample, declares_missing(data))
-    on_graph = getattr(data, "contacts", None) is not None
-    chosen = networks.name_of_auto(x_shape, data.structure, on_graph, continuous, holes)
-    undeclared = data.structure is None and chosen == FIRST and holes == networks.NO_HOLES
-    if not undeclared or len(rows) > MOST_ROWS:
+    if data.structure is not None or len(rows) > MOST_ROWS:
         return {}
-    size = math.prod(x_shape)
+    missing, on_graph = declares_missing(data), getattr(data, "contacts", None) is not None
+    of_places: dict[str, Choice] = {}
+    if networks.is_map(x_shape) and not on_graph:
+        of_places[MAP] = MAP
+    if missing or first_choice(x_shape, missing) != FIRST:
+        return of_places
+    return {**of_places, **_of_few_numbers(rows, x_sample(rows), x_shape, d)}
+
+
+def first_choice(x_shape: Sequence[int], missing: bool) -> str:
+    """The network of all of x that "auto" takes where nothing is declared."""
+    holes = networks.ENTRIES if missing else networks.NO_HOLES
+    return networks.name_of_auto(x_shape, None, on_graph=False, continuous=True, holes=holes)
+
+
+def _of_few_numbers(
+    rows: Rows, sample: np.ndarray, x_shape: tuple[int, ...], d: int
+) -> dict[str, Choice]:
+    """What to try besides a residual network of all of x."""
+    continuous, size = networks.is_continuous(sample), math.prod(x_shape)
     of_few: dict[str, Choice] = (
         {name: name for name in CATEGORIES} if networks.has_few_values(sample) else {}
     )
@@ -123,10 +139,12 @@ def others(rows: Rows, data: Dataset) -> dict[str, Choice]:
 
 def most_trainings(x_shape: Sequence[int], structure: str | None, scores: bool) -> int:
     """How many networks "auto" may train on such data, at most; scores: whether with them."""
-    size = math.prod(x_shape)
-    if structure is not None or size > networks.FEW:
+    if structure is not None:
         return 1
-    return len((FIRST, *DENSITIES, INDEPENDENT)) + int(not scores)
+    of_places = int(networks.is_map(x_shape))
+    if math.prod(x_shape) > networks.FEW:
+        return 1 + of_places
+    return len((FIRST, *DENSITIES, INDEPENDENT)) + int(not scores) + of_places
 
 
 def _telling(rows: Rows) -> np.ndarray:

@@ -268,7 +268,8 @@ def _best_of_all(
     others = candidates.others(rows, data)
     if not others or candidates.is_good(first, held):
         return first
-    best, name_of_best = first, candidates.FIRST
+    best = first
+    name_of_best = candidates.first_choice(data.x.shape[1:], declares_missing(data))
     parts = {name_of_best: candidates.criterion(first, held, config.seed)}
     alone = replace(config, guard=False)  # scores that did harm would show in the criterion
     for name, choice in others.items():
