@@ -1,4 +1,4 @@
-"""Maps without a likelihood: what the map network brings, and where it is rightly not kept.
+"""Maps without a likelihood: what the map network brings, and whether it is kept where places differ.
 
     python -m benchmarks maps [--quick]
 
