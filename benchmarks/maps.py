@@ -1,4 +1,4 @@
-"""Maps without a likelihood: what the map network brings, and whether it is kept where places differ.
+"""Maps without a likelihood: what the map network brings, and what is kept where places differ.
 
     python -m benchmarks maps [--quick]
 
