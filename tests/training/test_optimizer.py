@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
@@ -13,19 +14,19 @@ from keepscore.errors import DomainError, UnknownNameError
 from keepscore.losses import ASA
 from keepscore.training import Interrupted, TrainConfig, loop
 from keepscore.training.optimizer import averaging, optimizer, weights_to_keep
-from keepscore.training.step import Member, adam
+from keepscore.training.step import Member, adam, start
 
 RECIPE = replace(SHORT, schedule="cosine", averaging=0.9, learning_rate=5e-3)
 
 
 def walk(way, steps):
     """Weights after each step on fixed gradients, and the last state."""
-    weights = {"w": jnp.arange(3.0)}
+    weights = jnp.arange(3.0)
     state, path = way.init(weights), []
     for i in range(steps):
-        change, state = way.update({"w": jnp.sin(weights["w"] + i)}, state, weights)
+        change, state = way.update(jnp.sin(weights + i), state, weights)
         weights = optax.apply_updates(weights, change)
-        path.append(np.asarray(weights["w"]))
+        path.append(np.asarray(weights))
     return np.stack(path), state
 
 
@@ -38,10 +39,24 @@ def test_the_average_is_that_of_the_weights_after_each_batch():
     for t, weights in enumerate(path, start=1):
         c = min(0.8, (t - 1) / (t + 8))
         expected = c * expected + (1 - c) * weights
-    member = Member({"w": jnp.asarray(path[-1])}, state, jnp.zeros(1), None)
-    np.testing.assert_allclose(weights_to_keep(member)["w"], expected, rtol=1e-5)
-    bare = Member({"w": jnp.ones(3)}, plain.init({"w": jnp.ones(3)}), jnp.zeros(1), None)
+    last = path[-1]
+    member = Member({"a": jnp.asarray(last[:1]), "b": last[1:, None]}, state, jnp.zeros(1), None)
+    kept = weights_to_keep(member)
+    np.testing.assert_allclose(kept["a"], expected[:1], rtol=1e-5)
+    np.testing.assert_allclose(kept["b"], expected[1:, None], rtol=1e-5)
+    bare = Member({"w": jnp.ones(3)}, plain.init(jnp.ones(3)), jnp.zeros(1), None)
     assert weights_to_keep(bare) is bare.weights
+
+
+def test_each_member_of_an_ensemble_keeps_its_own_average():
+    """Two members, two arrays: every weight comes back in its own place."""
+    weights = {"a": jnp.arange(4.0).reshape(2, 2), "b": jnp.arange(6.0).reshape(2, 3, 1) + 10}
+    way = optimizer(replace(RECIPE, members=2), 10)
+    loss = ASA()
+    members = jax.vmap(lambda w: start(w, way, loss, 2))(weights)
+    kept = weights_to_keep(members)
+    for name, array in weights.items():  # the average begins at the weights
+        np.testing.assert_array_equal(kept[name], array)
 
 
 def test_a_cosine_rate_ends_at_zero_and_a_constant_one_does_not():

@@ -31,7 +31,7 @@ from keepscore.networks.safetensors_io import (
 from keepscore.training.config import BEFORE
 from keepscore.training.progress_record import Plain, Position, RunBounds, read_position
 
-FORMAT, VERSION = "keepscore checkpoint", 2
+FORMAT, VERSION = "keepscore checkpoint", 3
 NAME, PREVIOUS = "checkpoint.json", "checkpoint-previous.json"
 ARRAYS = "checkpoint-*.safetensors"
 

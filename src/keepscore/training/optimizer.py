@@ -22,6 +22,7 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 import optax
+from jax.flatten_util import ravel_pytree
 from numpy.typing import ArrayLike
 
 from keepscore.networks import Tree, Weights
@@ -149,6 +150,10 @@ def averaging(most: float) -> optax.GradientTransformation:
 
 def weights_to_keep(member: Member) -> Weights:
     """The average if there is one, else the weights."""
-    if isinstance(member.optimizer, tuple) and isinstance(member.optimizer[-1], Average):
-        return member.optimizer[-1].weights
-    return member.weights
+    if not isinstance(member.optimizer, tuple) or not isinstance(member.optimizer[-1], Average):
+        return member.weights
+    average = member.optimizer[-1].weights
+    if average.ndim == 1:
+        return ravel_pytree(member.weights)[1](average)
+    unflatten = ravel_pytree(jax.tree.map(lambda a: a[0], member.weights))[1]
+    return jax.vmap(unflatten)(average)

@@ -14,7 +14,7 @@ The loss that is recorded is that of pairs all the same, in the form of `validat
 
 x_i is embedded once for both classes and the score. The paper writes the update of alpha after that
 of the weights; both gradients are taken here at the weights the batch was computed with, since
-together they are the update itself: an update of alpha costs one more reverse pass, 1 batch in 64.
+together they are the update itself: an update costs one more pass per alpha, 1 batch in 64.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import optax
+from jax.flatten_util import ravel_pytree
 
 from keepscore.losses import (
     ASA,
@@ -45,7 +46,8 @@ Array = jax.Array
 
 
 class Member(NamedTuple):
-    """What one network carries from batch to batch."""
+    """What one network carries from batch to batch. The optimizer sees all weights as one vector
+    (`flat`): one pass over it takes a tenth of the programs that a pass over each array does."""
 
     weights: Weights
     optimizer: optax.OptState
@@ -63,6 +65,7 @@ class Batch(NamedTuple):
 
 
 Losses = tuple[Array, Array]
+Vector = Array  # all weights, or their gradient, one after the other
 Objective = Callable[[Weights, Batch], Losses]
 
 
@@ -110,7 +113,7 @@ def start(weights: Weights, optimizer: optax.GradientTransformation, loss: Loss,
     components = d if isinstance(loss, ASA) and loss.per_parameter else 1
     length = loss.history if isinstance(loss, ASA) else 1
     history = empty_history(length, components)
-    return Member(weights, optimizer.init(weights), jnp.zeros(components), history)
+    return Member(weights, optimizer.init(flat(weights)), jnp.zeros(components), history)
 
 
 def step(
@@ -124,37 +127,69 @@ def step(
     """Batch number t (from 1): the new state, and the losses at the weights before it. `update` is
     that of the optimizer."""
 
-    def joint(weights: Weights) -> tuple[Weights, Losses, Array, AlphaHistory]:
-        def total(w: Weights) -> tuple[Array, Losses]:
-            bce, score = losses(w, batch)
-            return bce + jnp.sum(member.alpha * score), (bce, score)
+    def weighted(share: Array) -> tuple[Vector, Losses]:
+        """The gradient of share_0 L_BCE + sum_k share_k L_k, and the losses."""
 
+        def total(weights: Weights) -> tuple[Array, Losses]:
+            bce, score = losses(weights, batch)
+            return share[0] * bce + share[1:] @ score, (bce, score)
+
+        # XLA would take the forward pass out of the loop below, and write all of it to memory.
+        weights, share = jax.lax.optimization_barrier((member.weights, share))
         (_, values), gradient = jax.value_and_grad(total, has_aux=True)(weights)
-        return gradient, values, member.alpha, member.history
-
-    def separate(weights: Weights) -> tuple[Weights, Losses, Array, AlphaHistory]:
-        assert isinstance(loss, ASA)
-        (bce, score), pull = jax.vjp(lambda w: losses(w, batch), weights)
-        # Row 0 asks for the gradient of L_BCE, the others for one alpha each: of all L_k together,
-        # or of each by itself. One batched reverse pass.
-        d = len(score)
-        parts = jnp.eye(d) if loss.per_parameter else jnp.ones((1, d))
-        of_bce = jnp.zeros(1 + len(parts)).at[0].set(1.0)
-        of_score = jnp.concatenate([jnp.zeros((1, d)), parts])
-        (g,) = jax.vmap(pull)((of_bce, of_score))
-        share = jnp.concatenate([jnp.ones(1), member.alpha])
-        gradient = jax.tree.map(lambda rows: jnp.tensordot(share, rows, axes=1), g)
-        norms = jax.vmap(norm)(g)
-        history = remember(member.history, norms[0] / norms[1:], t)
-        return gradient, (bce, score), recency_weighted(history, loss.decay), history
+        return flat(gradient), values
 
     if isinstance(loss, ASA):
-        due = t % loss.update_every == 0
-        gradient, values, alpha, history = jax.lax.cond(due, separate, joint, member.weights)
+        gradient, values, alpha, history = _with_scores(weighted, member, batch, t, loss)
     else:
-        gradient, values, alpha, history = joint(member.weights)
-    change, state = update(gradient, member.optimizer, member.weights)
-    return Member(optax.apply_updates(member.weights, change), state, alpha, history), values
+        gradient, values = weighted(jnp.zeros(1 + batch.theta.shape[1]).at[0].set(1.0))
+        alpha, history = member.alpha, member.history
+    before, unflatten = ravel_pytree(member.weights)
+    change, state = update(gradient, member.optimizer, before)
+    return Member(unflatten(optax.apply_updates(before, change)), state, alpha, history), values
+
+
+def flat(weights: Weights) -> Vector:
+    """All weights in one vector."""
+    return ravel_pytree(weights)[0]
+
+
+def _with_scores(
+    weighted: Callable[[Array], tuple[Vector, Losses]],
+    member: Member,
+    batch: Batch,
+    t: Array,
+    loss: ASA,
+) -> tuple[Vector, Losses, Array, AlphaHistory]:
+    """The gradient of L_BCE + sum_k alpha_k L_k, the losses, and alpha with its history after
+    batch t.
+
+    Row 0 asks for all losses at once. Where alpha is due it asks for L_BCE alone, and the rows
+    after it for one alpha each: of all L_k together, or of each by itself. A loop takes one row or
+    all of them, so that the losses and their gradient are compiled once.
+    """
+    d = batch.theta.shape[1]
+    parts = jnp.eye(d) if loss.per_parameter else jnp.ones((1, d))
+    due = t % loss.update_every == 0
+    at_once = jnp.concatenate([jnp.ones(1), member.alpha @ parts])
+    each = jnp.zeros((1 + len(parts), 1 + d)).at[0, 0].set(1.0).at[1:, 1:].set(parts)
+    rows = jnp.where(due, each, at_once)
+    share = jnp.where(due, jnp.concatenate([jnp.ones(1), member.alpha]), 1.0)
+
+    def add(row: Array, so_far: tuple[Vector, Losses, Array]) -> tuple[Vector, Losses, Array]:
+        gradient, _, norms = so_far
+        g, values = weighted(rows[row])
+        return gradient + share[row] * g, values, norms.at[row].set(norm(g))
+
+    nothing = jnp.zeros_like(flat(member.weights)), (jnp.zeros(()), jnp.zeros(d)), share * 0.0
+    gradient, values, norms = jax.lax.fori_loop(0, jnp.where(due, len(rows), 1), add, nothing)
+
+    def renewed() -> tuple[Array, AlphaHistory]:
+        history = remember(member.history, norms[0] / norms[1:], t)
+        return recency_weighted(history, loss.decay), history
+
+    alpha, history = jax.lax.cond(due, renewed, lambda: (member.alpha, member.history))
+    return gradient, values, alpha, history
 
 
 def adam(
