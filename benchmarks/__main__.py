@@ -36,6 +36,7 @@ PARTS = {
     "cloudy-fields": ("cloudy_fields",),
     "designs": ("designs",),
     "maps": ("maps",),
+    "paths": ("paths",),
     "quality-line": ("quality_line",),
     "fits": ("fits",),
     "ablation": ("ablation",),
@@ -51,6 +52,7 @@ BY_NAME_ONLY = (
     "cloudy-fields",
     "designs",
     "maps",
+    "paths",
     "quality-line",
     "fits",
 )

@@ -22,6 +22,7 @@ from __future__ import annotations
 import time
 import warnings
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -33,10 +34,14 @@ from keepscore.files import make_folder, read_json, write_json
 
 N, FRESH, LEVEL = 5_000, 300, 0.95
 RESULTS = machine.ROOT / "benchmarks" / "results" / "maps"
+FIRST = "all places"  # the first choice of "auto" in words
 Theta, X, Rng = np.ndarray, np.ndarray, np.random.Generator
+Estimate = Callable[[Any, X], Theta]  # surrogate, data sets of one x each -> one theta each
+Makers = dict[str, Callable[[], Any]]
 
 
-def _positive(name: str, low: float, high: float) -> ks.Parameter:
+def positive(name: str, low: float, high: float) -> ks.Parameter:
+    """A parameter that works by its logarithm."""
     return ks.Parameter(name, np.log(low), np.log(high), "log")
 
 
@@ -44,9 +49,9 @@ def clusters() -> Any:
     side, frame = 16, 3.0
     space = ks.Space(
         [
-            _positive("parents", 0.02, 0.2),
-            _positive("offspring", 2, 20),
-            _positive("spread", 0.3, 2),
+            positive("parents", 0.02, 0.2),
+            positive("offspring", 2, 20),
+            positive("spread", 0.3, 2),
         ]
     )
 
@@ -68,9 +73,7 @@ def intensity() -> Any:
     side = 16
     sites = np.stack(np.meshgrid(np.arange(side), np.arange(side)), axis=-1).reshape(-1, 2)
     apart = np.linalg.norm(sites[:, None] - sites, axis=-1)
-    space = ks.Space(
-        [_positive("mean", 0.5, 5), _positive("sd", 0.3, 1.5), _positive("range", 1, 6)]
-    )
+    space = ks.Space([positive("mean", 0.5, 5), positive("sd", 0.3, 1.5), positive("range", 1, 6)])
 
     def simulate(theta: Theta, rng: Rng) -> X:
         mean, sd, reach = np.exp(theta)
@@ -108,7 +111,7 @@ def spins() -> Any:
 
 def storms() -> Any:
     side, frame = 24, 6
-    space = ks.Space([_positive("reach", 0.7, 4), _positive("shape", 0.5, 3)])
+    space = ks.Space([positive("reach", 0.7, 4), positive("shape", 0.5, 3)])
 
     def simulate(theta: Theta, rng: Rng) -> X:
         reach, shape = np.exp(theta)
@@ -127,7 +130,7 @@ def storms() -> Any:
 
 def outbreak() -> Any:
     side, times = 12, 12
-    space = ks.Space([_positive("infection", 0.1, 1), _positive("recovery", 0.05, 0.5)])
+    space = ks.Space([positive("infection", 0.1, 1), positive("recovery", 0.05, 0.5)])
 
     def simulate(theta: Theta, rng: Rng) -> X:
         infection, recovery = np.exp(theta)[:, :, None, None].swapaxes(0, 1)
@@ -153,7 +156,7 @@ def gradient() -> Any:
         [
             ks.Parameter("east", -1.0, 1.0, "identity"),
             ks.Parameter("north", -1.0, 1.0, "identity"),
-            _positive("sd", 0.5, 2),
+            positive("sd", 0.5, 2),
         ]
     )
 
@@ -165,37 +168,41 @@ def gradient() -> Any:
     return ks.models.from_functions(space, (side, side), simulate=simulate, name="gradient")
 
 
-MODELS: dict[str, Callable[[], Any]] = {
+MODELS: Makers = {
     make.__name__: make for make in (clusters, intensity, spins, storms, outbreak, gradient)
 }
 
 
-def _judged(surrogate: Any, theta: Theta, x: X) -> dict[str, Any]:
-    """Errors of estimates, and coverage, each map a data set of its own."""
-    like = surrogate.given(x[:, None])
-    found = ks.mle(like).estimate
-    test = ks.lrt(like, theta)
+def maxima(surrogate: Any, x: X) -> Theta:
+    """Maximum-likelihood estimates, each x a data set of its own."""
+    return ks.mle(surrogate.given(x[:, None])).estimate
+
+
+def judged(surrogate: Any, theta: Theta, x: X, estimate: Estimate) -> dict[str, Any]:
+    """Errors of estimates, and coverage, each x a data set of its own."""
+    test = ks.lrt(surrogate.given(x[:, None]), theta)
+    error = estimate(surrogate, x) - theta
     return {
-        "rmse": np.sqrt(np.mean((found - theta) ** 2, axis=0)).tolist(),
+        "rmse": np.sqrt(np.mean(error**2, axis=0)).tolist(),
         "coverage": float(np.mean(np.asarray(test.p_value) > 1 - LEVEL)),
     }
 
 
-def one(name: str, n: int, fresh: int) -> dict[str, Any]:
-    """Simulate, train both, judge both."""
-    model = MODELS[name]()
+def one(model: Any, n: int, fresh: int, first: str, estimate: Estimate) -> dict[str, Any]:
+    """Simulate, train both, judge both. `first`: what the first choice of "auto" is called."""
     data = ks.simulate(model, n, seed=1, jobs=1)
     rng = np.random.default_rng(99)
     low, high = model.space.lower, model.space.upper
     theta = rng.uniform(low, high, (fresh, len(low)))
     x = model.simulate(theta, rng)
-    record: dict[str, Any] = {"model": name, "names": list(model.space.names)}
+    record: dict[str, Any] = {"model": model.name, "names": list(model.space.names)}
     record["sd"] = theta.std(axis=0).tolist()
-    for key, compare in (("all places", False), ("auto", True)):
+    for key, compare in ((first, False), ("auto", True)):
         begin = time.perf_counter()
         config = ks.TrainConfig(compare=compare)
         surrogate = ks.train(data, loss=ks.BCE(), config=config, progress=False)
-        record[key] = {"seconds": time.perf_counter() - begin, **_judged(surrogate, theta, x)}
+        seconds = time.perf_counter() - begin
+        record[key] = {"seconds": seconds, **judged(surrogate, theta, x, estimate)}
     record["kept"] = surrogate.provenance.get("kept")
     record["candidates"] = surrogate.provenance.get("candidates")
     return record
@@ -204,39 +211,45 @@ def one(name: str, n: int, fresh: int) -> dict[str, Any]:
 def run(quick: bool = False) -> dict[str, Any]:
     """All models that are not there yet; one of them, small, if quick."""
     if quick:
-        return {"gradient": _quietly("gradient", 200, 20)}
+        return {"gradient": quietly(gradient(), 200, 20, FIRST, maxima)}
+    return every(MODELS, RESULTS, FIRST, maxima)
+
+
+def every(models: Makers, folder: Path, first: str, estimate: Estimate) -> dict[str, Any]:
+    """The records of all these models, computed or found."""
     records = {}
-    for name in MODELS:
-        file = make_folder(RESULTS) / f"{name}.json"
+    for name, make in models.items():
+        file = make_folder(folder) / f"{name}.json"
         if not file.exists():
-            write_json(file, _quietly(name, N, FRESH))
+            write_json(file, quietly(make(), N, FRESH, first, estimate))
         records[name] = read_json(file)
         print(name, records[name]["kept"], flush=True)
     return records
 
 
-def _quietly(name: str, n: int, fresh: int) -> dict[str, Any]:
+def quietly(model: Any, n: int, fresh: int, first: str, estimate: Estimate) -> dict[str, Any]:
+    """`one`, without warnings of poor surrogates: here they are the result."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", KeepscoreWarning)
-        return one(name, n, fresh)
+        return one(model, n, fresh, first, estimate)
 
 
-def table(result: dict[str, Any]) -> str:
+def table(result: dict[str, Any], first: str = FIRST) -> str:
     """One row per model."""
     lines = [
-        "| model | kept | errors of estimates: all places | auto | knowing nothing | coverage: all "
-        "places | auto |",
+        f"| model | kept | errors of estimates: {first} | auto | knowing nothing | coverage: "
+        f"{first} | auto |",
         "|---|---|---|---|---|--:|--:|",
     ]
     for name, r in result.items():
-        first, auto = r["all places"], r["auto"]
+        alone, auto = r[first], r["auto"]
         errors = [
-            ", ".join(f"{k} {v:.2f}" for k, v in zip(r["names"], first["rmse"], strict=True)),
+            ", ".join(f"{k} {v:.2f}" for k, v in zip(r["names"], alone["rmse"], strict=True)),
             *(", ".join(f"{v:.2f}" for v in values) for values in (auto["rmse"], r["sd"])),
         ]
         kept = r["kept"] or "first"
         lines.append(
-            f"| {name} | `{kept}` | {' | '.join(errors)} | {first['coverage']:.3f} | "
+            f"| {name} | `{kept}` | {' | '.join(errors)} | {alone['coverage']:.3f} | "
             f"{auto['coverage']:.3f} |"
         )
     return "\n".join(lines)

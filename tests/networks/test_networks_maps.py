@@ -153,6 +153,7 @@ def test_no_maps_where_sides_are_short_or_channels_many():
     assert not networks.is_map((8, 8, 1, 1))
 
 
+@pytest.mark.slow
 def test_a_texture_is_learned_as_a_map():
     """Beside the exact estimate of an AR(1) in every row: from 1,000 maps without scores, errors
     stay below twice the exact ones; all places side by side learn far less (negative control)."""

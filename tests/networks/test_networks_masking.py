@@ -17,6 +17,7 @@ CASES = {
     "markov-5k": ((4, 2), "markov"),
     "image-30k": ((22, 23), "gaussian-field"),
     "map-10k": ((9, 8), None),
+    "path-10k": ((18, 2), None),
     "set-5k": ((4, 2), "iid"),
     "mixture-set-10k": ((4, 2), "iid"),
 }

@@ -89,16 +89,25 @@ def test_the_code_of_the_how_tos_runs(page, tmp_path, monkeypatch, capsys):
         the_declared_head_is_linear(names["surrogate"], model)
 
 
-def test_the_page_on_maps_runs(tmp_path, monkeypatch, capsys, recwarn):
-    """As it stands but for its length; what is kept after so few updates is anybody's guess."""
+@pytest.mark.parametrize(
+    ("page", "network", "parameter"),
+    [
+        pytest.param("maps", "map-30k", "spread", marks=pytest.mark.slow),
+        ("paths", "path-30k", "reported"),
+    ],
+)
+def test_the_pages_without_a_likelihood_run(
+    page, network, parameter, tmp_path, monkeypatch, capsys, recwarn
+):
+    """As they stand but for their length; what is kept after so few updates is anybody's guess."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(length, "LEAST_UPDATES", 100)
     monkeypatch.setattr(length, "UPDATES_PER_PARAMETER", 0)
     names = {}
-    for block in code_of("docs/howto/maps.md"):
+    for block in code_of(f"docs/howto/{page}.md"):
         exec(block.replace("5_000", "300"), names)
-    assert "map-30k" in names["surrogate"].provenance["candidates"]
-    assert "spread" in capsys.readouterr().out
+    assert network in names["surrogate"].provenance["candidates"]
+    assert parameter in capsys.readouterr().out
 
 
 def test_the_page_on_refining_runs_and_says_what_it_says(tmp_path, monkeypatch):

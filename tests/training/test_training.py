@@ -293,13 +293,24 @@ def test_finite_differences_that_cannot_follow_warn():
         ks.train(toy_data(100), None, Rough, loss, SHORT)
 
 
+def test_the_loss_follows_from_the_data():
+    """Scores are used where there are any; without, pairs alone, as if that had been asked for."""
+    data = toy_data(100)
+    bare = with_arrays(data, score=None, score_kind=None)
+    found = ks.train(bare, network=Tiny, config=SHORT)
+    asked = ks.train(bare, network=Tiny, loss=BCE(), config=SHORT)
+    assert found.quality.loss == "BCE"
+    assert weights_equal(found, asked)
+    assert ks.train(data, network=Tiny, config=SHORT).quality.loss == "ASA"
+
+
 # --- Bad input ------------------------------------------------------------------------------------
 
 
 def test_bad_input_is_named():
     data = toy_data(100)
     with pytest.raises(MissingError, match="ASA needs scores"):
-        ks.train(with_arrays(data, score=None, score_kind=None), config=SHORT)
+        ks.train(with_arrays(data, score=None, score_kind=None), loss=ASA(), config=SHORT)
     bad = np.where(np.arange(200).reshape(100, 2) == 7, np.nan, data.score)
     with pytest.raises(NonFiniteError, match="score must be finite"):
         ks.train(with_arrays(data, score=bad), network="1k", config=SHORT)

@@ -37,6 +37,7 @@ from keepscore.networks.markov import MarkovNetwork
 from keepscore.networks.masking import ENTRIES, Masked, holes_of
 from keepscore.networks.masking import NONE as NO_HOLES
 from keepscore.networks.mlp import MLP
+from keepscore.networks.paths import PathNetwork, is_path
 from keepscore.networks.quadratic import QuadraticNetwork
 from keepscore.networks.sequence import SequenceNetwork
 from keepscore.networks.spectral import SpectralNetwork, TailedSpectralNetwork
@@ -56,6 +57,7 @@ __all__ = [
     "MarkovNetwork",
     "Masked",
     "Network",
+    "PathNetwork",
     "QuadraticNetwork",
     "Scaled",
     "SequenceNetwork",
@@ -75,6 +77,7 @@ __all__ = [
     "is_counted",
     "is_map",
     "is_mixed",
+    "is_path",
     "is_size_free",
     "is_weight",
     "log_ratio",

@@ -19,8 +19,8 @@ A name is a size ("30k"), a family and a size ("mlp-30k"), or "auto".
     "events"                   mlp                          events-3k
     nothing, x of few numbers  mlp                          residual-25k, and others that may do
                                                             better (`training/candidates.py`)
-    nothing, x of many         mlp                          mlp-30k, and for maps map-30k, which may
-                                                            do better
+    nothing, x of many         mlp                          mlp-30k, and for maps map-30k, for
+                                                            series path-30k, which may do better
 
 Data with holes (NaN is "not observed"; `masking.py`) need networks that see them: "auto" takes
 mixture-set-10k, conditional-set-10k or set-25k for "iid", local-5k for "gaussian-field",
@@ -75,6 +75,7 @@ from keepscore.networks import (
     masking,
     mixture,
     mlp,
+    paths,
     quadratic,
     regression,
     residual,
@@ -118,6 +119,7 @@ FAMILIES: dict[str, Family] = {
     ),
     "image": Family(image.ImageNetwork, image.SIZES, masking.masked(image.ImageNetwork)),
     "map": Family(maps.MapNetwork, maps.SIZES, masking.masked(maps.MapNetwork)),
+    "path": Family(paths.PathNetwork, paths.SIZES, masking.masked(paths.PathNetwork)),
     "local": Family(
         local_field.LocalFieldNetwork, local_field.SIZES, local_field.MaskedLocalFieldNetwork
     ),

@@ -37,12 +37,12 @@ def telling(x: Floats, theta: Floats, score: Floats | None = None) -> NDArray[np
 
 def statistics(x: Floats, beside: Floats) -> Floats:
     """z of each entry of x (n, p) with each column of `beside` (n, m): (p, 4 m)."""
-    both = [np.concatenate(_moments(values), axis=1) for values in (x, beside)]
+    both = [np.concatenate(scaled_ranks(values), axis=1) for values in (x, beside)]
     z = both[0].T @ both[1] / np.sqrt(len(x))  # (2 p, 2 m)
     return np.concatenate(np.split(z, 2), axis=1)
 
 
-def _moments(values: Floats) -> tuple[Floats, Floats]:
+def scaled_ranks(values: Floats) -> tuple[Floats, Floats]:
     """Scaled ranks of each column, and their scaled squares; 0 of what does not vary."""
     ranks = _scaled(stats.rankdata(values, axis=0))
     return ranks, _scaled(ranks**2)

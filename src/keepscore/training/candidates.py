@@ -19,6 +19,11 @@ some data and worse on others, and nobody can tell beforehand:
     maps                         where x (H, W) or (H, W, channels) comes from a process that is
                                  alike at all places (`networks/maps.py`); sides of 8 or more, x of
                                  few or of many numbers
+    paths                        where x (T,) or (T, channels) is seen at 16 times or more, and
+                                 neighbours are other than any two entries (`numerics/order.py`); x
+                                 of few or of many numbers (`networks/paths.py`). Also where
+                                 "series" is declared and rows are not continuous, which have no
+                                 density of their own
 
 They are trained, the same in all else, and judged on the same held-out rows by
 
@@ -61,6 +66,7 @@ from keepscore.data.dataset import Dataset
 from keepscore.models.base import declares_missing
 from keepscore.networks import Network
 from keepscore.numerics.dependence import telling
+from keepscore.numerics.order import order_matters
 from keepscore.surrogate import Surrogate
 from keepscore.training.batches import Rows, generator, x_sample
 from keepscore.training.guard import robust_charges, some_of
@@ -69,7 +75,7 @@ FIRST, DENSITIES = "residual-25k", ("mixture-3k", "mixture-10k")
 COUNTED, MIXED = ("counts-3k", "counts-10k"), ("mixed-3k", "mixed-10k")
 INDEPENDENT, INDEPENDENT_COUNTS = "independent-30k", "independent-counts-30k"
 INDEPENDENT_MIXED, REGRESSION = "independent-mixed-30k", "regression-10k"
-CATEGORIES, MAP = ("categories-3k", "categories-30k"), "map-30k"
+CATEGORIES, MAP, PATH = ("categories-3k", "categories-30k"), "map-30k", "path-30k"
 MOST_IN_DENSITY = 32  # numbers: a Cholesky factor has half their square
 LEAST_TO_SCREEN = 17
 MOST_ROWS = 30_000
@@ -86,15 +92,27 @@ def others(rows: Rows, data: Dataset) -> dict[str, Choice]:
     """What to try besides the first choice of "auto", by name; nothing where that is made for what
     the data declare."""
     x_shape, d = data.x.shape[1:], data.space.d
-    if data.structure is not None or len(rows) > MOST_ROWS:
+    if len(rows) > MOST_ROWS or data.structure not in (None, "series"):
         return {}
     missing, on_graph = declares_missing(data), getattr(data, "contacts", None) is not None
-    of_places: dict[str, Choice] = {}
+    sample = x_sample(rows)
+    if data.structure == "series":
+        return {} if networks.is_continuous(sample) or missing else _of_times(sample, x_shape, True)
+    found: dict[str, Choice] = {}
     if networks.is_map(x_shape) and not on_graph:
-        of_places[MAP] = MAP
+        found[MAP] = MAP
+    if not on_graph:
+        found |= _of_times(sample, x_shape, missing)
     if missing or first_choice(x_shape, missing) != FIRST:
-        return of_places
-    return {**of_places, **_of_few_numbers(rows, x_sample(rows), x_shape, d)}
+        return found
+    return {**found, **_of_few_numbers(rows, sample, x_shape, d)}
+
+
+def _of_times(sample: np.ndarray, x_shape: tuple[int, ...], known: bool) -> dict[str, Choice]:
+    """The path network, where x may be a path and, unless that is known, looks like one."""
+    if not networks.is_path(x_shape):
+        return {}
+    return {PATH: PATH} if known or order_matters(np.asarray(sample, np.float64)) else {}
 
 
 def first_choice(x_shape: Sequence[int], missing: bool) -> str:
@@ -141,10 +159,10 @@ def most_trainings(x_shape: Sequence[int], structure: str | None, scores: bool) 
     """How many networks "auto" may train on such data, at most; scores: whether with them."""
     if structure is not None:
         return 1
-    of_places = int(networks.is_map(x_shape))
+    in_order = int(networks.is_map(x_shape)) + int(networks.is_path(x_shape))
     if math.prod(x_shape) > networks.FEW:
-        return 1 + of_places
-    return len((FIRST, *DENSITIES, INDEPENDENT)) + int(not scores) + of_places
+        return 1 + in_order
+    return len((FIRST, *DENSITIES, INDEPENDENT)) + int(not scores) + in_order
 
 
 def _telling(rows: Rows) -> np.ndarray:

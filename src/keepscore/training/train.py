@@ -120,7 +120,8 @@ def train(
             best of several where they declare nothing, see `training/candidates.py`), a size of the
             paper's networks ("30k"), a family and size ("mlp-30k"), an Equinox module with
             features(x) and head(features, theta), or a function of a JAX key that makes one.
-        loss: ASA() (default), which needs scores, BCE(), or the paper's ASA.paper().
+        loss: ASA(), which needs scores, BCE(), or the paper's ASA.paper(). By default ASA() where the
+            data have scores, else BCE().
         config: A `TrainConfig`, or the paper's TrainConfig.paper(case). The defaults are the best
             we know.
         path: Folder for checkpoints, history and the surrogate. A run found there is continued
@@ -150,7 +151,9 @@ def train(
         >>> surrogate.space.names, surrogate.x_shape
         (('l_x', 'l_y', 'eps'), (4, 4))
     """
-    loss = asked = ASA() if loss is None else loss
+    if loss is None:
+        loss = ASA() if getattr(data, "score", None) is not None else BCE()
+    asked = loss
     config = TrainConfig() if config is None else config
     _require_kinds(loss, config, resume)
     rows, held = _rows(data, validation, loss, config)
