@@ -36,7 +36,7 @@ def inputs_written_out(network, x):
         z = np.stack(out)
         found.append(z.mean(axis=0) * np.sqrt(len(z)))
     whole = np.asarray(x, float)
-    while whole.size > MOST_WHOLE:
+    while len(whole) > MOST_WHOLE:
         whole = np.stack([(whole[2 * i] + whole[2 * i + 1]) / 2 for i in range(len(whole) // 2)])
     return np.concatenate([*found, whole.ravel()])
 

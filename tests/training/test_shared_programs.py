@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import keepscore as ks
+from keepscore.networks import compilation
 from keepscore.networks.compilation import shared, without_arrays
 from keepscore.training.batches import FILLED_UP, open_rows, resident_tables
 from keepscore.training.optimizer import Rate, optimizer
@@ -162,3 +163,23 @@ class TestTables:
     def test_large_tables_are_as_they_are(self):
         tables = resident_tables(open_rows(gaussian(FILLED_UP + 1), None, True, 1 << 30))
         assert len(tables.x) == FILLED_UP + 1
+
+
+def test_programs_are_forgotten_before_the_system_has_no_room_for_more(tmp_path, monkeypatch):
+    """With a limit that is reached, a training forgets what was compiled, and ends as without; with
+    room for more (negative control), and where nothing tells, everything is kept."""
+    data, forgotten = gaussian(100), []
+    clear = jax.clear_caches
+    monkeypatch.setattr(jax, "clear_caches", lambda: (forgotten.append(1), clear()))
+    plain = ks.train(data, network="mlp-1k", config=SHORT)
+    assert not forgotten
+    limit = tmp_path / "limit"
+    monkeypatch.setattr(compilation, "MOST_MAPPED", limit)
+    limit.write_text("1000000000\n")
+    assert not compilation.make_room()
+    limit.write_text("100\n")
+    full = ks.train(data, network="mlp-1k", config=SHORT)
+    assert forgotten
+    np.testing.assert_array_equal(*(s.log_ratio(data.theta, data.x) for s in (plain, full)))
+    monkeypatch.setattr(compilation, "MAPPED", tmp_path / "nowhere")
+    assert not compilation.make_room()

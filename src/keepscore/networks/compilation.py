@@ -1,5 +1,5 @@
-"""Options for XLA when a network is compiled, what it computes with, and programs that
-networks built alike share."""
+"""Options for XLA when a network is compiled, what it computes with, programs that networks built
+alike share, and room for more of them."""
 
 from __future__ import annotations
 
@@ -7,12 +7,14 @@ import os
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field
 from functools import cache, lru_cache
+from pathlib import Path
 from typing import Any
 
 import equinox as eqx
 import jax
 
 KNOWN = ("keepscore", "equinox", "builtins")  # packages whose classes do not change
+MAPPED, MOST_MAPPED = Path("/proc/self/maps"), Path("/proc/sys/vm/max_map_count")
 
 
 @cache
@@ -38,6 +40,26 @@ def threads() -> int:
         return len(os.sched_getaffinity(0))
     except AttributeError:  # not on this system
         return os.cpu_count() or 1
+
+
+def make_room() -> bool:
+    """Forget all compiled programs if half of the room for them is taken; whether that was so.
+
+    JAX keeps every program it compiles, and each takes a dozen and more regions of memory, a new
+    kind of training some 700. Linux gives a process 65,530 regions: after some dozens of trainings
+    of different kinds the next compilation would fail, and with it the process.
+    """
+    try:
+        most = int(MOST_MAPPED.read_text())
+        with MAPPED.open("rb") as file:
+            taken = sum(1 for _ in file)
+    except (OSError, ValueError):  # another system
+        return False
+    if taken <= most / 2:
+        return False
+    _made.cache_clear()
+    jax.clear_caches()
+    return True
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,7 @@
     z_0     = x
     z_{k+1} = convolution of z_k over three times, ReLU, average of two
     f_k     = sqrt(n_k) (1/n_k) sum over the n_k times of z_k,      k = 1 ... K
-    e       = x, averaged over two times again and again until it has at most 256 numbers
+    e       = x, averaged over two times again and again until at most sixteen are left
     h       = residual network of (f_1 ... f_K, e, theta), see `residual`
 
 What a stationary process tells of theta are means over times: of the values, of products of
@@ -37,7 +37,7 @@ SIZES: dict[str, dict[str, Any]] = {
 WINDOW = 3  # times that a kernel sees
 LEAST_TIMES = 4  # that a convolution and an average need
 LEAST_PATH = 16  # times, for "auto" to take x for a path
-MOST_WHOLE = 256  # numbers of e
+MOST_WHOLE = 16  # times of e: with all of them, single values are learned by heart
 
 
 def is_path(x_shape: Sequence[int]) -> bool:
@@ -46,9 +46,9 @@ def is_path(x_shape: Sequence[int]) -> bool:
     return len(x_shape) in (1, 2) and x_shape[0] >= LEAST_PATH and 4 * channels <= x_shape[0]
 
 
-def times_left(times: int, *channels: int) -> int:
+def times_left(times: int) -> int:
     """Of e."""
-    while times * math.prod(channels) > MOST_WHOLE:
+    while times > MOST_WHOLE:
         times //= 2
     return times
 
@@ -80,7 +80,7 @@ class PathNetwork(eqx.Module):
             stages.append(Conv1d(inputs, channels, WINDOW, rng))
             times, inputs = (times - WINDOW + 1) // 2, channels
         self.stages = tuple(stages)
-        whole = times_left(*x_shape) * math.prod(x_shape[1:])
+        whole = times_left(x_shape[0]) * math.prod(x_shape[1:])
         self.joint = ResidualNetwork((len(stages) * channels + whole,), d, rng, widths)
 
     def features(self, x: Float[Array, "b T *c"]) -> Float[Array, "b f"]:
@@ -89,7 +89,7 @@ class PathNetwork(eqx.Module):
         for stage in self.stages:
             z = averaged(jax.nn.relu(stage(z)))
             means.append(z.mean(axis=0) * math.sqrt(len(z)))
-        while len(whole) > times_left(*x.shape[1:]):
+        while len(whole) > MOST_WHOLE:
             whole = averaged(whole)
         e = jnp.swapaxes(whole, 0, 1).reshape(x.shape[0], -1)
         return self.joint.features(jnp.concatenate([*means, e], axis=-1))

@@ -45,6 +45,7 @@ from keepscore.losses import (
 from keepscore.losses.score import TOLERANCE
 from keepscore.models.base import declares_missing, trend_of
 from keepscore.networks import Network, Tree, Weights
+from keepscore.networks.compilation import make_room
 from keepscore.networks.safetensors_io import digest_of, to_tensors
 from keepscore.space import Space
 from keepscore.surrogate import NAME as SURROGATE
@@ -120,8 +121,8 @@ def train(
             best of several where they declare nothing, see `training/candidates.py`), a size of the
             paper's networks ("30k"), a family and size ("mlp-30k"), an Equinox module with
             features(x) and head(features, theta), or a function of a JAX key that makes one.
-        loss: ASA(), which needs scores, BCE(), or the paper's ASA.paper(). By default ASA() where the
-            data have scores, else BCE().
+        loss: ASA(), which needs scores, BCE(), or the paper's ASA.paper(). By default ASA() where
+            the data have scores, else BCE().
         config: A `TrainConfig`, or the paper's TrainConfig.paper(case). The defaults are the best
             we know.
         path: Folder for checkpoints, history and the surrogate. A run found there is continued
@@ -156,6 +157,7 @@ def train(
     asked = loss
     config = TrainConfig() if config is None else config
     _require_kinds(loss, config, resume)
+    make_room()
     rows, held = _rows(data, validation, loss, config)
     if isinstance(loss, ASA):
         loss.require_right_for(data.score_kind)
