@@ -2,18 +2,21 @@
 
     python -m benchmarks paths [--quick]
 
-Seven simulators, 5,000 paths each, no scores. "all times" is the network that `ks.train` takes
+Nine simulators, 5,000 paths each, no scores. "all times" is the network that `ks.train` takes
 first (`compare=False`), "auto" what it keeps after trying others. Both are judged on 300 fresh
 paths, one by one, as maps are (`benchmarks/maps.py`); but estimates are posterior means under a
 uniform prior: one path leaves some parameters open, and maxima then lie at the edge of the box. One
 small file per model in results/paths; a finished one is not run again.
 
     animals     50 counts of a population that grows and crashes (Ricker map, Poisson counts; Wood
-                2010); chosen on this one and the next
-    epidemic    52 weekly counts of reported cases (SEIR, binomial reports with extra variance)
-    volatility  250 returns whose log-variance is a hidden autoregression
+                2010); chosen on this one and the next two
+    epidemic    52 weekly counts of reported cases (SEIR, reports with extra variance)
     spikes      200 counts of a neuron that excites itself
-    flies       180 counts of blowflies, every other day (delayed recruitment; Wood 2010)
+    flies       180 counts of blowflies, every other day (delayed recruitment; Wood 2010); this one
+                and the next were looked at while the form was not final
+    volatility  250 returns whose log-variance is a hidden autoregression
+    rain        150 days, dry or with an amount (wet and dry spells)
+    current     200 noisy values of a channel that opens and closes
     growth      a control: 24 measurements along a growth curve, each with an error of its own
     moves       a control: 20 moves of an animal, north and east, independent
 """
@@ -152,6 +155,49 @@ def flies() -> Any:
     return ks.models.from_functions(space, (180,), simulate=simulate, name="flies")
 
 
+def rain() -> Any:
+    space = ks.Space(
+        [
+            ks.Parameter("wet after dry", 0.1, 0.4, "identity"),
+            ks.Parameter("wet after wet", 0.4, 0.9, "identity"),
+            positive("amount", 1, 10),
+            positive("shape", 0.4, 2),
+        ]
+    )
+
+    def simulate(theta: Theta, rng: Rng) -> X:
+        amount, shape = np.exp(theta[:, 2:]).T
+        wet, out = rng.random(len(theta)) < 0.4, []
+        for _ in range(150):
+            wet = rng.random(len(theta)) < np.where(wet, theta[:, 1], theta[:, 0])
+            out.append(np.where(wet, rng.gamma(shape) * amount / shape, 0.0))
+        return np.stack(out, axis=1)
+
+    return ks.models.from_functions(space, (150,), simulate=simulate, name="rain")
+
+
+def current() -> Any:
+    space = ks.Space(
+        [
+            positive("opening", 0.02, 0.3),
+            positive("closing", 0.02, 0.3),
+            positive("open current", 0.5, 3),
+            positive("noise", 0.3, 1),
+        ]
+    )
+
+    def simulate(theta: Theta, rng: Rng) -> X:
+        opening, closing, height, noise = np.exp(theta).T
+        is_open, out = rng.random(len(theta)) < opening / (opening + closing), []
+        for _ in range(200):
+            change = rng.random(len(theta)) < np.where(is_open, closing, opening)
+            is_open = is_open ^ change
+            out.append(height * is_open + noise * rng.standard_normal(len(theta)))
+        return np.stack(out, axis=1)
+
+    return ks.models.from_functions(space, (200,), simulate=simulate, name="current")
+
+
 def growth() -> Any:
     times = np.linspace(0, 12, 24)
     space = ks.Space([positive("rate", 0.2, 2), positive("limit", 5, 20), positive("sd", 0.1, 1)])
@@ -181,7 +227,8 @@ def moves() -> Any:
 
 
 MODELS: Makers = {
-    make.__name__: make for make in (animals, epidemic, volatility, spikes, flies, growth, moves)
+    make.__name__: make
+    for make in (animals, epidemic, spikes, flies, volatility, rain, current, growth, moves)
 }
 
 
