@@ -215,13 +215,14 @@ def _losses(surrogate: Surrogate, held: Rows, scale: float, seed: int) -> Floats
     inside = space.contains(own, "train", 0.0) & space.contains(other, "train", 0.0)
     if not inside.any():
         return np.full(len(index), math.log(2))
-    own, other, x = own[inside], other[inside], held.fetch(index[inside])[0]
+    # Rows that do not count are asked for with any theta of the box: so many rows as ever, for
+    # which the network is compiled already.
+    own, other = (np.where(inside[:, None], theta, own[inside][0]) for theta in (own, other))
+    x = held.fetch(index)[0]
     log_r = surrogate.relative(other, x) - surrogate.relative(own, x)
     if space.has_prior:
         log_r += space.log_prior(other, "train") - space.log_prior(own, "train")
-    found = np.zeros(len(index))
-    found[inside] = np.logaddexp(0.0, log_r) / inside.mean()
-    return found
+    return np.where(inside, np.logaddexp(0.0, log_r) / inside.mean(), 0.0)
 
 
 def is_good(surrogate: Surrogate, held: Rows) -> bool:
