@@ -108,6 +108,11 @@ def test_no_more_are_trained_than_counted_on(noise):
         assert candidates.most_trainings(shape, "iid", scores) == 1
         assert candidates.most_trainings((2, 200), None, scores) == 1
         assert candidates.most_trainings((300,), None, scores) == 2  # it may be a path
+        assert candidates.most_work((300,), None, scores) == 1 + candidates.LONGER
+        assert candidates.most_work((300,), "series", scores) == 1
+        assert candidates.most_work((5,), None, scores) == candidates.most_trainings(
+            (5,), None, scores
+        )
 
 
 @pytest.fixture(scope="module")

@@ -72,7 +72,7 @@ from keepscore.models.narrowed import Narrowed
 from keepscore.reports.compose import report
 from keepscore.surrogate import Surrogate, load
 from keepscore.training import TrainConfig, train
-from keepscore.training.candidates import first_choice, most_trainings
+from keepscore.training.candidates import first_choice, most_trainings, most_work
 
 # Shares of the whole time.
 FIRST_SHARE, RACE_SHARE, EXACT_SHARE, END_SHARE = 0.2, 0.1, 0.1, 0.2
@@ -382,13 +382,14 @@ class _Run:
         # try several networks. Where there is no time for that, its first choice is trained alone.
         scores = self.record.loss == "ASA"
         guard = int(scores)
-        most = most_trainings(self.model.x_shape, self.model.structure, scores)
+        of_what = self.model.x_shape, self.model.structure, scores
+        most, work = most_trainings(*of_what), most_work(*of_what)
         several = self.network == "auto" and most > 1
         first = first_choice(self.model.x_shape, declares_missing(self.model))
-        choices = [(self.network, most), (first, 1)] if several else [(self.network, 1)]
+        choices = [(self.network, most, work), (first, 1, 1)] if several else [(self.network, 1, 1)]
         rated = [
-            (network, Rates(each, (k + guard) * costs["update"], (k + guard) * costs["start"]))
-            for network, k in choices
+            (name, Rates(each, (w + guard) * costs["update"], (k + guard) * costs["start"]))
+            for name, k, w in choices
         ]
         times = (FIRST_SHARE * self.clock.seconds, self._for_rounds())
         found = first_of(rated, times, d, config, self.record.loss)

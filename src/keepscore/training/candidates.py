@@ -83,6 +83,7 @@ MOST_SCREENED = 10_000  # rows of the screening
 GOOD = 0.95
 SCALES = (1.0, 1 / 4, 1 / 16)
 CLEARLY = 1.0  # standard errors
+LONGER = 6  # times as long as the first network a map or path network trains: five to ten were seen
 
 # A name, or a function of a key that makes the network.
 Choice = str | Callable[[jax.Array], Network]
@@ -159,10 +160,22 @@ def most_trainings(x_shape: Sequence[int], structure: str | None, scores: bool) 
     """How many networks "auto" may train on such data, at most; scores: whether with them."""
     if structure is not None:
         return 1
-    in_order = int(networks.is_map(x_shape)) + int(networks.is_path(x_shape))
+    in_order = _in_order(x_shape)
     if math.prod(x_shape) > networks.FEW:
         return 1 + in_order
     return len((FIRST, *DENSITIES, INDEPENDENT)) + int(not scores) + in_order
+
+
+def most_work(x_shape: Sequence[int], structure: str | None, scores: bool) -> int:
+    """The same in trainings of the first network: those of maps and paths take longer."""
+    trainings = most_trainings(x_shape, structure, scores)
+    longer = 0 if structure is not None else _in_order(x_shape)
+    return trainings + (LONGER - 1) * longer
+
+
+def _in_order(x_shape: Sequence[int]) -> int:
+    """Networks to try for which neighbours in x mean something."""
+    return int(networks.is_map(x_shape)) + int(networks.is_path(x_shape))
 
 
 def _telling(rows: Rows) -> np.ndarray:
