@@ -83,7 +83,7 @@ MOST_SCREENED = 10_000  # rows of the screening
 GOOD = 0.95
 SCALES = (1.0, 1 / 4, 1 / 16)
 CLEARLY = 1.0  # standard errors
-LONGER = 6  # times as long as the first network a map or path network trains: five to ten were seen
+LONGER = 10  # times as long as the first network a map or path network trains: 5 to 15 were seen
 
 # A name, or a function of a key that makes the network.
 Choice = str | Callable[[jax.Array], Network]
