@@ -156,6 +156,15 @@ FIXES = (
      "tests/data/test_data_hostile.py -k wrong_arguments"),
     ("BLAS threads fight over small blocks", "numerics/threads.py",
      "    if rows > LARGE:\n", "    if True:\n", "tests/numerics/test_threads.py -k fields"),
+    ("compiled programs fill a process until it dies", "networks/compilation.py",
+     "    if taken <= most / 2:\n", "    if True:\n",
+     "tests/training/test_shared_programs.py -k forgotten"),
+    ("data without scores are refused unless a loss is named", "training/train.py",
+     'loss = ASA() if getattr(data, "score", None) is not None else BCE()', "loss = ASA()",
+     "tests/training/test_training.py -k follows_from"),
+    ("any vector is taken for a series", "training/candidates.py",
+     "if known or order_matters(np.asarray(sample, np.float64))", "if True",
+     "tests/networks/test_networks_paths.py -k order_matters"),
 )  # fmt: skip
 
 
