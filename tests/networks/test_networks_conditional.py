@@ -224,6 +224,7 @@ def occupancy(n, seed=0, kind=np.uint8):
     return ks.dataset(theta, x.astype(kind), space=space, score=score, structure="iid")
 
 
+@pytest.mark.slow
 def test_rows_are_learned_and_come_back_from_disk(tmp_path):
     """R² of scores above .95 on fresh data; shuffled rows, the control, below 0."""
     config = ks.TrainConfig(min_epochs=60, max_epochs=60)

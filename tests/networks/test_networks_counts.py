@@ -85,7 +85,10 @@ def test_any_shape_is_one_row(shape, d):
     np.testing.assert_allclose(log_q(net, x, theta), log_q(flat, x.reshape(20, -1), theta))
 
 
-@pytest.mark.parametrize("kind", [np.int64, np.uint16, np.float32])
+@pytest.mark.parametrize(
+    "kind",
+    [np.int64, *(pytest.param(k, marks=pytest.mark.slow) for k in (np.uint16, np.float32))],
+)
 def test_a_trained_one_is_right_and_comes_back_from_disk(tmp_path, kind):
     """Poisson counts with rate exp(theta): differences of log-likelihoods within 15% of the
     exact ones, and the same after loading."""
@@ -188,6 +191,7 @@ def test_what_is_mixed():
         networks.resolve("mixed-3k", (3,), 1, None, KEY).scaled_to(np.full((5, 3), np.nan))
 
 
+@pytest.mark.slow
 def test_a_count_and_a_mean_are_learned_and_come_back_from_disk(tmp_path):
     """Animals along a line: how many were seen, and the root mean square of their distances.
     Differences of log-likelihoods within 30% of the exact ones; shuffled, the control, beyond 100%.
