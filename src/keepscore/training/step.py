@@ -181,7 +181,11 @@ def _with_scores(
         g, values = weighted(rows[row])
         return gradient + share[row] * g, values, norms.at[row].set(norm(g))
 
-    nothing = jnp.zeros_like(flat(member.weights)), (jnp.zeros(()), jnp.zeros(d)), share * 0.0
+    nothing = (
+        jnp.zeros_like(flat(member.weights)),
+        (jnp.zeros(()), jnp.zeros(d)),
+        jnp.zeros_like(share),
+    )
     gradient, values, norms = jax.lax.fori_loop(0, jnp.where(due, len(rows), 1), add, nothing)
 
     def renewed() -> tuple[Array, AlphaHistory]:
