@@ -67,6 +67,17 @@ def test_config_file_is_used_and_flags_win(session):
     assert json.loads(run(*words, cwd=session).stdout)["rows"] == 50
 
 
+def test_the_loss_follows_from_the_data(session):
+    """Scores are used where there are any; --loss asa still refuses data that have none."""
+    run("simulate", "mine:toy", "--out", "bare", "-n", "300", "--no-scores", cwd=session)
+    words = ("--network", "1k", "--max-epochs", "1", "--min-epochs", "1", "--json")
+    for name, loss in (("bare", "BCE"), ("data", "ASA")):
+        found = run("train", name, "--out", f"{name}-loss", *words, cwd=session).stdout
+        assert json.loads(found)["quality"]["loss"] == loss
+    refused = run("train", "bare", "--out", "no", "--loss", "asa", *words, cwd=session, code=2)
+    assert "scores" in refused.stderr
+
+
 def test_infer_gives_estimates_intervals_tests_a_picture_and_json(session):
     words = ("infer", "asa", "xs.npy", "--test", "mean=0", "--out", "answer", "--json")
     result = json.loads(run(*words, cwd=session).stdout)

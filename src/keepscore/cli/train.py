@@ -41,7 +41,10 @@ def train(
     network: Annotated[
         str, typer.Option(help="auto (by what the model declares), a size (30k), or family-size.")
     ] = "auto",
-    loss: Annotated[str, typer.Option(help="asa (uses scores) or bce.")] = "asa",
+    loss: Annotated[
+        str | None,
+        typer.Option(help="asa (uses scores) or bce; asa where the data have scores, if left out."),
+    ] = None,
     negatives: Annotated[int, typer.Option(help="Shuffled partners for each x.", min=1)] = 1,
     preset: Annotated[
         str | None,
@@ -74,7 +77,7 @@ def train(
     from keepscore.losses import ASA, BCE
     from keepscore.training import train as run_training
 
-    if loss not in LOSSES:
+    if loss is not None and loss not in LOSSES:
         raise unknown_name("loss", loss, LOSSES)
     given = {
         "learning_rate": learning_rate,
@@ -86,9 +89,11 @@ def train(
     changes: dict[str, Any] = {k: v for k, v in given.items() if v is not None}
     settings = _settings(preset, {**changes, "seed": seed})
     scores = ASA if preset is None else ASA.paper
+    data = open_dataset(dataset)
+    loss = loss or ("bce" if data.score is None else "asa")
     make = scores if loss == "asa" else BCE
     surrogate = run_training(
-        open_dataset(dataset),
+        data,
         validation=None if validation is None else open_dataset(validation),
         network=network,
         loss=make(negatives=negatives),

@@ -98,7 +98,7 @@ def others(rows: Rows, data: Dataset) -> dict[str, Choice]:
     missing, on_graph = declares_missing(data), getattr(data, "contacts", None) is not None
     sample = x_sample(rows)
     if data.structure == "series":
-        return {} if networks.is_continuous(sample) or missing else _of_times(sample, x_shape, True)
+        return {} if missing or networks.is_continuous(sample) else _of_times(sample, x_shape, True)
     found: dict[str, Choice] = {}
     if networks.is_map(x_shape) and not on_graph:
         found[MAP] = MAP
@@ -157,7 +157,8 @@ def _of_few_numbers(
 
 
 def most_trainings(x_shape: Sequence[int], structure: str | None, scores: bool) -> int:
-    """How many networks "auto" may train on such data, at most; scores: whether with them."""
+    """How many networks "auto" may train on such data, at most; scores: whether with them. (For a
+    declared series of counts it tries one more, which cannot be told before there are data.)"""
     if structure is not None:
         return 1
     in_order = _in_order(x_shape)

@@ -47,7 +47,7 @@ Array = jax.Array
 
 class Member(NamedTuple):
     """What one network carries from batch to batch. The optimizer sees all weights as one vector
-    (`flat`): one pass over it takes a tenth of the programs that a pass over each array does."""
+    (`flat`): one pass over it takes far fewer programs than a pass over each array does."""
 
     weights: Weights
     optimizer: optax.OptState
