@@ -3,6 +3,7 @@
 Under the tests only, jaxtyping and beartype check the shapes that internal signatures promise.
 """
 
+import gc
 import os
 import signal
 import subprocess
@@ -37,6 +38,9 @@ COMPILED = Path(tempfile.gettempdir()) / f"keepscore-test-compiled-{os.getuid()}
 os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(COMPILED))
 os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0.1")
 os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES", "-1")
+
+# JAX keeps every program it traced: millions of objects that a full collection walks for nothing.
+gc.set_threshold(200_000, 50, 1000)
 
 # Started in the background by a shell, we would ignore Ctrl-C, and so would the programs we test.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:

@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 from likelihoods import FastToy, toy_groups
 from scipy import stats
+from shell_calls import run
 
 import keepscore as ks
 from keepscore.cli.app import main
@@ -30,7 +31,7 @@ toy = Toy()
 """
 
 
-def run(*words, cwd, code=0):
+def run_process(*words, cwd, code=0):
     done = subprocess.run(
         [*KEEPSCORE, *map(str, words)],
         cwd=cwd, capture_output=True, text=True, timeout=240,
@@ -56,7 +57,8 @@ def session(tmp_path_factory):
     rng = np.random.default_rng(0)
     np.save(folder / "xs.npy", 0.3 + rng.standard_normal((10, 4)))
     np.savetxt(folder / "xs.csv", np.load(folder / "xs.npy"), delimiter=",")
-    return folder
+    yield folder
+    sys.modules.pop("mine", None)
 
 
 def test_config_file_is_used_and_flags_win(session):
@@ -187,18 +189,18 @@ def test_help_has_examples(monkeypatch, capsys):
             main()
         text = capsys.readouterr().out
         assert f"keepscore {command}" in " ".join(text.split()), command
-    assert ks.__version__ in run("--version", cwd=".").stdout
+    assert ks.__version__ in run_process("--version", cwd=".").stdout
 
 
 def test_a_wrong_turn_in_a_process_of_its_own(session):
-    done = run("infer", "asa", "absent.npy", cwd=session, code=3)
+    done = run_process("infer", "asa", "absent.npy", cwd=session, code=3)
     assert done.stderr == "keepscore: No such file: absent.npy.\n"
-    done = run("simulate", "sis", cwd=session, code=2)
+    done = run_process("simulate", "sis", cwd=session, code=2)
     assert (
         done.stderr
         == "keepscore: Missing option '--out' / '-o'. See `keepscore simulate --help`.\n"
     )
-    assert "Usage: keepscore" in run(cwd=session).stdout
+    assert "Usage: keepscore" in run_process(cwd=session).stdout
 
 
 def test_importing_the_package_is_light():
@@ -354,5 +356,5 @@ def test_settings_of_a_model_are_numbers_as_the_shell_writes_them():
 @pytest.mark.slow
 def test_a_model_with_imperfect_tests_is_checked_from_the_shell(tmp_path):
     words = ("--set", "sensitivity=.9", "--set", "weights=[[0,1],[1,0]]", "--set", "times=[0,1,2]")
-    done = run("check-model", "sis", "--draws", 300, "--json", *words, cwd=tmp_path)
+    done = run_process("check-model", "sis", "--draws", 300, "--json", *words, cwd=tmp_path)
     assert json.loads(done.stdout)["passed"] is True

@@ -7,13 +7,12 @@ import json
 import re
 import shutil
 import sys
-import warnings
 from pathlib import Path
 
 import numpy as np
 import pytest
+from shell_calls import call
 
-from keepscore.cli.app import main
 from keepscore.errors import KeepscoreWarning
 from keepscore.files import read_sealed, write_sealed
 from keepscore.surrogate import FORMAT, VERSION
@@ -21,15 +20,6 @@ from keepscore.surrogate import FORMAT, VERSION
 app = sys.modules["keepscore.cli.app"]  # the module; the package's own `app` is the commands
 HELPERS = str(Path(__file__).parents[1] / "helpers")
 SHAPE = (13, 8)
-
-
-def call(patch, *words):
-    """The command's exit code."""
-    patch.setattr(sys, "argv", ["keepscore", *map(str, words)])
-    patch.setattr(warnings, "showwarning", warnings.showwarning)  # main sets its own
-    with pytest.raises(SystemExit) as ended:
-        main()
-    return ended.value.code
 
 
 @pytest.fixture(scope="module")

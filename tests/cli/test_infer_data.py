@@ -90,6 +90,7 @@ def test_what_was_left_out_is_said_with_how_to_ask(folder, monkeypatch):
     assert refused["data_check"] is None
 
 
+@pytest.mark.slow
 def test_the_page_has_a_box_with_the_figure(surrogate, elevation):
     found, notes = data_fits({"ASA": surrogate}, FIELD, elevation, True)
     assert notes == ()

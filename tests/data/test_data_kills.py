@@ -149,7 +149,8 @@ def test_ctrl_c_on_a_real_run_with_processes(tmp_path):
     assert len(ks.simulate(SlowToy(0.0), N, path=tmp_path / "set", jobs=1)) == N
 
 
-@pytest.mark.parametrize("jobs", [pytest.param(1, marks=pytest.mark.slow), 2])
+@pytest.mark.slow
+@pytest.mark.parametrize("jobs", [1, 2])
 def test_memory_of_the_parent_does_not_grow_with_the_set(tmp_path, jobs):
     """x of 6 MB against 64 MB, where the interpreter itself takes about 100 MB."""
     peak = {}
@@ -171,6 +172,7 @@ def test_concurrent_writers_of_one_folder_agree(tmp_path):
     assert files(tmp_path / "set") == files(tmp_path / "plain")
 
 
+@pytest.mark.slow
 def test_a_dask_cluster_with_a_worker_killed_midway(tmp_path):
     distributed = pytest.importorskip("distributed")
     with (

@@ -64,6 +64,7 @@ def damage(file, rng):
     file.write_bytes(content)
 
 
+@pytest.mark.slow
 def test_two_hundred_damages_are_found_and_repaired(pristine, folder):
     rng = np.random.default_rng(0)
     whole, names = contents(pristine), sorted(contents(pristine))

@@ -63,6 +63,7 @@ def test_planted_misfits_are_seen_and_named(misfit, summary):
     assert any(summary in name for name in accused), accused
 
 
+@pytest.mark.slow
 def test_fields():
     assert ks.check_data(FIELD, fields(), draws=60, level=0.05).fits
     trend = fields() + 3 * np.linspace(-1, 1, 8)

@@ -258,6 +258,7 @@ class Tilted:
         )
 
 
+@pytest.mark.slow
 def test_refined_stands_beside_surrogate_and_exact(toy, truth):
     """Twelve exact evaluations per group: errors fall by thousands, and coverage is that of the
     exact likelihood. Without refining they do not: the control."""

@@ -235,6 +235,7 @@ def test_evidence_of_many_parameters_by_sampling(d):
     assert (np.abs(value - other) > 5 * error).all()
 
 
+@pytest.mark.slow
 def test_the_evidence_of_a_density_is_computed_once_and_for_few_pairs(toy, monkeypatch):
     """The losses are those of `log_ratio` on the first pairs; of 700, 500 evidences are computed,
     each once. (A scorecard of 2,000 pairs took minutes: every pair had its own, four times.)"""

@@ -202,6 +202,7 @@ def test_side_by_side_share_scale_and_mark_the_exact_maximum():
     one.canvas.draw()  # a surface without a contour is drawn all the same
 
 
+@pytest.mark.slow
 def test_pairs_take_what_posterior_returns():
     xs = FastToy().simulate(np.zeros((5, 2)), np.random.default_rng(0))
     draws = ks.posterior(FastToy().given(xs), draws=400, chains=4, warmup=200)

@@ -157,6 +157,7 @@ def test_a_target_that_is_not_met_leads_to_more_simulations(monkeypatch, tmp_pat
     assert made.verdict.reasons.startswith(best.measured.line())
 
 
+@pytest.mark.slow
 def test_an_interrupted_fit_goes_on(monkeypatch, tmp_path):
     """Killed while calibrating: the second call neither simulates nor trains again."""
 

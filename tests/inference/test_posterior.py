@@ -39,6 +39,7 @@ def check_against_grid(result, like, log_prior=None):
         assert abs(draws.std() / sd[k] - 1) < 5 / np.sqrt(ess)
 
 
+@pytest.mark.slow
 def test_agrees_with_grid_integration_through_callbacks():
     _, _, x = toy_groups(1, n=3, seed=31, theta=[0.8, 0.3])  # wide, and cut by the box
     like = FastToy().given(x[0])

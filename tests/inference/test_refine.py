@@ -114,6 +114,7 @@ def test_values_alone_serve_where_the_model_has_no_score():
         assert true_error(with_gradients, exact, group) < off < 0.03
 
 
+@pytest.mark.slow
 def test_the_estimated_error_is_true():
     """60 groups and four qualities of surrogate: the true error is at most 3 times the estimate in
     all but two of 240 (at a rate of 1% more than 7 come with probability 0.003)."""

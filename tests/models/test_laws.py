@@ -65,7 +65,13 @@ FAULTS = {
 }
 
 
-@pytest.mark.parametrize("fault", FAULTS)
+SIBLING = "recovery rate x 1.05"  # of the infection rate, and as long
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [pytest.param(f, marks=[pytest.mark.slow] if f == SIBLING else []) for f in FAULTS],
+)
 def test_planted_faults_are_convicted(fault):
     report = ks.check_model(FAULTS[fault](), draws=1500 if "rate" in fault else 600, show=False)
     assert not report.passed, str(report)

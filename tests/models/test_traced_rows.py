@@ -67,6 +67,7 @@ def test_what_is_not_finite_is_outside():
     assert float(slope[0]) == pytest.approx(1.0)
 
 
+@pytest.mark.slow
 def test_an_exact_posterior_is_not_called_back(monkeypatch):
     """Mean and variance of 4 x 500 draws, within four standard errors of effective 500 (false
     alarm below one in a thousand); and twice with one compiled program."""

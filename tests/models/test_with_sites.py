@@ -61,7 +61,12 @@ def test_a_likelihood_of_groups_is_a_sum_over_data_sets():
 
 @pytest.mark.parametrize(
     "model",
-    [few(), ks.models.with_sites(ks.models.StudentTField(), sites=6)],
+    [
+        few(),
+        pytest.param(
+            ks.models.with_sites(ks.models.StudentTField(), sites=6), marks=pytest.mark.slow
+        ),
+    ],
     ids=["gaussian", "student"],
 )
 def test_the_laws_hold(model):

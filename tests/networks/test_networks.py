@@ -185,6 +185,7 @@ def test_image_network_is_the_papers_though_it_skips_what_pooling_drops():
     _same_network(network, plain, normal(4, 3, seed=1), normal(4, 25, 25))
 
 
+@pytest.mark.slow
 def test_many_fields_are_embedded_in_parts():
     """Rows are independent, so 96 = 3 x 32 at a time are those one by one, gradients too."""
     network = networks.resolve("30k", (25, 25), 3, "stationary-field", KEY)

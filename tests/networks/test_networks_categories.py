@@ -127,6 +127,7 @@ def test_answers_are_tried_by_auto(kind):
     assert tried(survival(300, kind=kind)) == ["path-30k", "categories-3k", "categories-30k"]
 
 
+@pytest.mark.slow
 def test_answers_are_learned_from_few_and_come_back_from_disk(tmp_path):
     """R² of scores above .9 on fresh data; shuffled rows, the control, below 0. Where answers
     depend on each other the same network knows nothing of how: below .5."""

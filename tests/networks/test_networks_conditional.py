@@ -140,6 +140,7 @@ def test_it_begins_at_the_shares_of_the_values():
     assert found == pytest.approx(np.log(shares).sum(), abs=0.3)
 
 
+@pytest.mark.slow
 def test_rows_may_be_missing_and_of_any_number():
     net = made(race(), 2)
     x = race(b=3, seed=1)
@@ -157,6 +158,7 @@ def test_rows_may_be_missing_and_of_any_number():
     assert np.isnan(net.head(net.features(some), theta)[0])  # in part: not unnoticed
 
 
+@pytest.mark.slow
 def test_many_pairs_go_through_in_parts_to_the_same_numbers():
     x = race(b=300)
     net = made(x, 2)
@@ -248,6 +250,7 @@ def test_rows_are_learned_and_come_back_from_disk(tmp_path):
     np.testing.assert_allclose(np.diff(whole), np.diff(each), rtol=1e-3, atol=1e-3)
 
 
+@pytest.mark.slow
 def test_values_that_no_simulation_had_are_told():
     config = ks.TrainConfig(min_epochs=1, max_epochs=1)
     data = occupancy(300)

@@ -85,10 +85,8 @@ def test_any_shape_is_one_row(shape, d):
     np.testing.assert_allclose(log_q(net, x, theta), log_q(flat, x.reshape(20, -1), theta))
 
 
-@pytest.mark.parametrize(
-    "kind",
-    [np.int64, *(pytest.param(k, marks=pytest.mark.slow) for k in (np.uint16, np.float32))],
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", [np.int64, np.uint16, np.float32])
 def test_a_trained_one_is_right_and_comes_back_from_disk(tmp_path, kind):
     """Poisson counts with rate exp(theta): differences of log-likelihoods within 15% of the
     exact ones, and the same after loading."""

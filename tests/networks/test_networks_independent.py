@@ -91,12 +91,9 @@ def decay(n, seed=0, counts=False):
     return ks.dataset(theta, x, space=space, score=score)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
-    ("counts", "name"),
-    [
-        (False, "independent-30k"),
-        pytest.param(True, "independent-counts-30k", marks=pytest.mark.slow),
-    ],
+    ("counts", "name"), [(False, "independent-30k"), (True, "independent-counts-30k")]
 )
 def test_a_curve_with_noise_is_learned_from_few_and_comes_back_from_disk(tmp_path, counts, name):
     """Forty numbers are too many for a covariance, and "auto" tries this density alone. Scores are

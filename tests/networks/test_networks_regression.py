@@ -96,6 +96,7 @@ def test_hardly_any_rows_make_a_density_all_the_same(n):
     assert np.isfinite(value).all()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", [float, np.float32])
 def test_few_simulations_without_scores_suffice_where_it_is_right(tmp_path, kind):
     """400 rows, no scores: R² of fresh scores above .9 in each of three parameters, where the

@@ -110,6 +110,7 @@ def test_entries_that_lean_on_zero_are_logarithms_and_the_others_are_not():
     assert (scaled.z_mean[2], scaled.z_sd[2]) == (0, 1)
 
 
+@pytest.mark.slow
 def test_waiting_times_are_learned(tmp_path):
     """Gamma waiting times: without their logarithm the same run has an R^2 of .7 in the shape."""
 

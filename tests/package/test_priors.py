@@ -229,7 +229,7 @@ def known_likelihood(space, x):
     )
 
 
-@pytest.mark.parametrize("method", ["nuts", "smc"])
+@pytest.mark.parametrize("method", [pytest.param("nuts", marks=pytest.mark.slow), "smc"])
 def test_the_posterior_is_the_conjugate_one(method):
     """Mean within five standard errors of the exact one, (8 x 1,000 draws: .01); a uniform prior
     would move it by .35."""

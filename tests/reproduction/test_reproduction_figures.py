@@ -54,6 +54,7 @@ def test_everything_is_redrawn_from_json_alone(drawn):
     assert all(file.read_bytes().startswith(b"<?xml") for file in drawn)
 
 
+@pytest.mark.slow
 def test_the_same_results_give_the_same_bytes(invented, drawn, tmp_path):
     import matplotlib.pyplot as plt
 

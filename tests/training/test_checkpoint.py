@@ -352,7 +352,8 @@ def test_interrupted_is_an_exit():
     assert str(Interrupted("why")) == "why"
 
 
-@pytest.mark.parametrize("members", [1, pytest.param(2, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("members", [1, 2])
 def test_a_batch_split_over_four_devices_gives_the_same_losses(members):
     """In a process that sees four host devices; equal to one device but for the order of sums."""
     code = """
