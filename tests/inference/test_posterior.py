@@ -199,7 +199,10 @@ def test_bad_input():
         ks.posterior(one, chains=0)
 
 
-@pytest.mark.parametrize("kind", ["exact", "surrogate", "one of several groups"])
+@pytest.mark.parametrize(
+    "kind",
+    ["exact", "surrogate", pytest.param("one of several groups", marks=pytest.mark.slow)],
+)
 def test_a_second_data_set_is_not_compiled_anew(kind):
     """Programs are kept by likelihood function and settings, and data are their arguments."""
     import jax

@@ -249,7 +249,13 @@ HARD_FAULTS = {
 }
 
 
-@pytest.mark.parametrize("fault", HARD_FAULTS)
+@pytest.mark.parametrize(
+    "fault",
+    [
+        pytest.param(f, marks=[pytest.mark.slow] if f == "two moons, tilted density" else [])
+        for f in HARD_FAULTS
+    ],
+)
 def test_faults_of_hard_models_are_convicted(fault):
     report = ks.check_model(HARD_FAULTS[fault](), draws=1000, show=False)
     assert not report.passed, str(report)

@@ -315,6 +315,7 @@ def test_data_sets_tell_their_trend(tmp_path):
         replace(kept, trend="linear")
 
 
+@pytest.mark.slow
 def test_a_mean_is_no_misfit():
     """And what is zero in every field, but for rounding, is no summary."""
     model = ks.models.GaussianField(shape=(5, 5), trend="linear")

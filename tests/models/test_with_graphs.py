@@ -75,7 +75,8 @@ def turned(model):
     )
 
 
-@pytest.mark.parametrize("fault", [exchanged, pytest.param(turned, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("fault", [exchanged, turned])
 def test_wrong_graphs_are_convicted(fault):
     model = ks.models.with_graphs(small(), random_graphs)
     report = ks.check_model(fault(model), draws=500, show=False)

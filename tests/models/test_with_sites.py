@@ -95,7 +95,8 @@ def turned(model):
     )
 
 
-@pytest.mark.parametrize("fault", [exchanged, pytest.param(turned, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("fault", [exchanged, turned])
 def test_wrong_sites_are_convicted(fault):
     model = ks.models.with_sites(ks.models.GaussianField(), sites=12)
     report = ks.check_model(fault(model), draws=200, show=False)

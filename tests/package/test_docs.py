@@ -89,12 +89,10 @@ def test_the_code_of_the_how_tos_runs(page, tmp_path, monkeypatch, capsys):
         the_declared_head_is_linear(names["surrogate"], model)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("page", "network", "parameter"),
-    [
-        pytest.param("maps", "map-30k", "spread", marks=pytest.mark.slow),
-        ("paths", "path-30k", "reported"),
-    ],
+    [("maps", "map-30k", "spread"), ("paths", "path-30k", "reported")],
 )
 def test_the_pages_without_a_likelihood_run(
     page, network, parameter, tmp_path, monkeypatch, capsys, recwarn

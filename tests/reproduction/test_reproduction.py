@@ -41,6 +41,7 @@ from reproduction.claims import CLAIMS, judge
 from reproduction.document import cut, fill, sections
 from reproduction.figures.by_case import figures_from
 from reproduction.inputs import Workspace, plane
+from reproduction.pages import pages
 from reproduction.results import (
     EXACT,
     TIMING,
@@ -546,7 +547,14 @@ def command(*words, code=0):
     return done
 
 
-def test_the_command_says_what_is_wrong_in_a_sentence(tmp_path):
+def test_the_command_says_what_is_wrong_in_a_sentence(tmp_path, monkeypatch, capsys):
+    def wrong_turn(of, *words):
+        monkeypatch.setattr(sys, "argv", ["reproduction", *words])
+        with pytest.raises(SystemExit) as ended:
+            shell.run(of, "reproduction")
+        assert ended.value.code == 2
+        return capsys.readouterr().err
+
     (tmp_path / "file").write_text("")
     wrong = {
         ("sys",): "Did you mean 'sis'",
@@ -554,7 +562,9 @@ def test_the_command_says_what_is_wrong_in_a_sentence(tmp_path):
         ("sis", "--profile", "smoke", "-o", str(tmp_path / "file")): "Cannot create",
     }
     for words, said in wrong.items():
-        done = command("reproduction", *words, code=2)
-        assert said in done.stderr
-        assert done.stderr.count("\n") == 1
-    assert "No results" in command("reproduction.pages", str(tmp_path), code=2).stderr
+        told = wrong_turn(shell.reproduce, *words)
+        assert said in told
+        assert told.count("\n") == 1
+    assert "No results" in wrong_turn(pages, str(tmp_path))
+    by_process = command("reproduction.pages", str(tmp_path), code=2).stderr
+    assert by_process.startswith("reproduction.pages: No results")

@@ -56,7 +56,7 @@ def design(space, side=160):
     [
         {},
         {"space": WITH_PRIOR},
-        {"members": 3},
+        pytest.param({"members": 3}, marks=pytest.mark.slow),
         pytest.param({"holes": "rows"}, marks=pytest.mark.slow),
         {"name": "local-5k", "holes": "entries", "shape": (5, 6)},
     ],

@@ -201,6 +201,7 @@ def test_without_comparing_the_first_is_kept(trained):
     assert type(surrogate.network.network).__name__ == "ResidualNetwork"
 
 
+@pytest.mark.slow
 def test_a_run_on_disk_is_found_again_and_told(trained, tmp_path, capsys):
     data, surrogate = trained
     made = ks.train(data, config=SHORT, path=tmp_path / "run", progress=True)
