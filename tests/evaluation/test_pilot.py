@@ -45,7 +45,6 @@ def pilot():
     return found, said
 
 
-@pytest.mark.slow
 def test_pilot_measures_what_it_says(pilot):
     found, said = pilot
     assert found.metric == "rmse_far"

@@ -58,7 +58,6 @@ def result(folder, xs, once):
     return made, told
 
 
-@pytest.mark.slow
 def test_it_goes_on_where_the_data_point(result, xs):
     made, told = result
     assert not made.good

@@ -54,7 +54,6 @@ def test_data_with_holes_are_like_the_training_data_unless_they_are_not(rows):
         assert ks.check_data(surrogate, 55 * x[k : k + 1], model, draws=100).novelty < 0.01
 
 
-@pytest.mark.slow
 def test_rows_of_differing_n_come_close_to_the_closed_form(rows):
     """The slope by least squares and its error, n = 3 and n = 12, are the closed form's."""
     model, data, surrogate = rows
