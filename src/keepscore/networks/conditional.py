@@ -15,6 +15,12 @@ numbers of mean 0 and standard deviation 1 (the logarithm, all but, of those tha
     u_j   = theta T_j + z_1 X_j1 + ... + z_{j-1} X_j,j-1 + a_j
     out_j = silu(silu(u_j) A_j + b_j) C_j + theta D_j + c_j
 
+An entry that is continuous but for a few values that come again and again (a time that is censored
+at the end of the study, rain that is often 0) has a probability for each of those and one for any
+other number, which then has the mixture:
+
+    q_j(z | .) = q_j(other | .) sum_k w_jk N(z; m_jk, s_jk^2)
+
 Every law of a row can be written like this, so entries may depend on each other in any way: three
 counts at a site share the animals that are there. log q sums to 1 over values by itself, where
 a normal density of counts does so only nearly (`counts`), and a ratio has to learn it (`residual`).
@@ -45,6 +51,8 @@ from keepscore.networks.masking import require_rows
 from keepscore.networks.mixture import APART, LARGEST, SMALL
 
 MOST_VALUES = 64  # of an entry that is not continuous
+MOST_ATOMS, LEAST_SHARE = 8, 0.005  # values that come again in an entry that is, and how often
+OTHER = np.inf  # stands among its values for any other number
 # The widths of u and of the layer after it.
 SIZES: dict[str, dict[str, Any]] = {
     "3k": {"widths": (16, 16), "components": 2, "values": MOST_VALUES},
@@ -58,8 +66,8 @@ class ConditionalSetNetwork(eqx.Module):
     """log q(x | theta) for x (n, ...), any n; whole rows may be missing, and add nothing.
 
     Of each entry of a row: values (p, most), in order, NaN where it has fewer, or none because it
-    is continuous; order, its place in the product; z = (asinh(x / lean) - mean) / sd, or without
-    the arsinh where lean is 0."""
+    is continuous, infinity where any other number may come too; order, its place in the product;
+    z = (asinh(x / lean) - mean) / sd, or without the arsinh where lean is 0."""
 
     of_theta: Float[Array, "p d h"]
     of_entries: Float[Array, "p p h"]
@@ -117,9 +125,9 @@ class ConditionalSetNetwork(eqx.Module):
         kinds = [_values_of(column) for column in rows.T]
         if any(kind is None for kind in kinds) or not np.isfinite(rows).all():
             raise DomainError(
-                "A conditional-set network needs rows whose entries are continuous numbers or have "
-                f"at most {MOST_VALUES} different values, none missing in part. Use "
-                "network='auto'."
+                "A conditional-set network needs rows whose entries are continuous numbers, but "
+                f"for at most {MOST_ATOMS} values that come again, or have at most {MOST_VALUES} "
+                "different values, none missing in part. Use network='auto'."
             )
         found = [kind for kind in kinds if kind is not None]
         most = max(1, *(len(values) for values, _ in found))
@@ -128,15 +136,18 @@ class ConditionalSetNetwork(eqx.Module):
         for j, (values, counts) in enumerate(found):
             own[j, : len(values)] = values
             shares[j, : len(values)] = np.log(counts / max(counts.sum(), 1))
-        continuous = np.isnan(own).all(axis=1)
+        other = (own == OTHER).any(axis=1)
+        continuous = np.isnan(own).all(axis=1) | other
+        again = (rows[:, :, None].astype(np.float32) == own).any(axis=2) & other
+        rows = np.where(again, np.nan, rows)  # the scale is that of all other numbers
         leaning = continuous & tails.lean_on_zero(rows, (0,))
         lean = np.where(leaning, tails.small_values(rows, (0,)), 0.0)
         z = np.where(leaning, np.arcsinh(rows / np.where(leaning, lean, 1.0)), rows)
-        sd = z.std(axis=0)
+        mean, sd = np.nanmean(z, axis=0), np.nanstd(z, axis=0)
         outputs, most_before = self.last.shape[-1], self.values.shape[1]
         used = np.r_[:most, most_before:outputs]
         logits = self.last_bias[:, used].at[:, :most].set(shares)
-        constants = own, np.argsort(np.argsort(continuous, kind="stable")), lean, z.mean(axis=0)
+        constants = own, np.argsort(np.argsort(continuous, kind="stable")), lean, mean
         parts = (
             self.last[..., used],
             self.direct[..., used],
@@ -163,15 +174,23 @@ class ConditionalSetNetwork(eqx.Module):
         z = (jnp.where(self.lean > 0, drawn_in, rows) - self.mean) / self.sd
         away = jnp.abs(rows[..., None] - self.values)
         nearest = jnp.argmin(jnp.where(jnp.isnan(self.values), jnp.inf, away), axis=3)
-        parts = z, nearest.astype(z.dtype), there.astype(z.dtype)
+        has_other, place = self._other()
+        new = has_other & (rows[..., None] != self.values).all(axis=3)
+        number = jnp.where(new, place, nearest)
+        parts = z, number.astype(z.dtype), there.astype(z.dtype)
         return jnp.concatenate([part.reshape(b, -1) for part in parts], axis=1)
+
+    def _other(self) -> tuple[Array | NDArray[np.bool_], Array | NDArray[np.int64]]:
+        """Which entries may be any other number than their values, and where that stands."""
+        other = self.values == OTHER
+        return other.any(axis=1), other.argmax(axis=1)
 
     def unseen(self, x: NDArray[Any]) -> NDArray[np.bool_]:
         """Which of x (..., *x_shape) are values that the data it was made for did not have, as rows
         of entries; any number can be one of a continuous entry."""
         rows = np.asarray(x, np.float32).reshape(-1, len(self.order), 1)
         new = (rows != self.values).all(axis=2) & ~np.isnan(rows[..., 0])
-        return np.asarray(new & ~np.isnan(self.values).all(axis=1))
+        return np.asarray(new & ~np.isnan(self.values).all(axis=1) & ~self._other()[0])
 
     def far(self, x: NDArray[Any], most: float, most_of_logarithm: float) -> NDArray[np.bool_]:
         """Which of x (..., *x_shape) are more standard deviations than this from the data it was
@@ -181,7 +200,8 @@ class ConditionalSetNetwork(eqx.Module):
         drawn_in = np.arcsinh(rows / np.where(leaning, self.lean, 1.0))
         z = np.abs((np.where(leaning, drawn_in, rows) - self.mean) / self.sd)
         beyond = z > np.where(leaning, most_of_logarithm, most)
-        return np.asarray(beyond & np.isnan(self.values).all(axis=1))
+        beyond &= (rows[..., None].astype(np.float32) != self.values).all(axis=2)
+        return np.asarray(beyond & (np.isnan(self.values).all(axis=1) | self._other()[0]))
 
     def head(self, features: Float[Array, "b f"], theta: Float[Array, "b d"]) -> Float[Array, " b"]:
         return self.log_density(features, theta)
@@ -217,8 +237,12 @@ class ConditionalSetNetwork(eqx.Module):
         log_sd = LARGEST * jnp.tanh(log_sd / LARGEST)
         e = (jnp.moveaxis(z, 2, 0)[..., None] - mean) * jnp.exp(-log_sd)
         parts = jax.nn.log_softmax(log_weight, axis=3) - log_sd - 0.5 * e**2
+        of_number = jax.nn.logsumexp(parts, axis=3)
         continuous = jnp.isnan(self.values).all(axis=1)[:, None, None]
-        each = jnp.where(continuous, jax.nn.logsumexp(parts, axis=3), of_value)
+        has_other, place = (a[:, None, None] for a in self._other())
+        is_other = has_other & (number[..., 0] == place)
+        of_value = of_value + jnp.where(is_other, of_number, 0.0)
+        each = jnp.where(continuous, of_number, of_value)
         return (there * each.sum(axis=0)).sum(axis=1)
 
     def _outputs(
@@ -247,17 +271,23 @@ class ConditionalSetNetwork(eqx.Module):
 
 
 def _values_of(column: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]] | None:
-    """Values of an entry and how often it has them; none of a continuous entry; None of what is
-    neither."""
+    """Values of an entry and how often it has them; none of a continuous entry; OTHER after those
+    that come again in one that is continuous but for them; None of what is nothing of this."""
     values, counts = np.unique(column, return_counts=True)
     if len(values) >= CONTINUOUS * len(column):
         return values[:0], counts[:0]
-    return (values, counts) if len(values) <= MOST_VALUES else None
+    if len(values) <= MOST_VALUES:
+        return values, counts
+    again = counts >= LEAST_SHARE * len(column)
+    others = counts[~again].sum()
+    if again.sum() > MOST_ATOMS or (~again).sum() < CONTINUOUS * others:
+        return None
+    return np.append(values[again], OTHER), np.append(counts[again], others)
 
 
 def has_discrete_rows(x: NDArray[Any]) -> bool:
-    """Whether rows of x (b, n, ...) have entries with few values, and all others are continuous;
-    rows may be missing as a whole."""
+    """Whether rows of x (b, n, ...) have entries with few values, or a few that come again and
+    again, and all others are continuous; rows may be missing as a whole."""
     if x.dtype.kind not in "biuf" or x.ndim < 3 or x.size == 0:
         return False
     rows = np.asarray(x, np.float64).reshape(-1, math.prod(x.shape[2:]))
