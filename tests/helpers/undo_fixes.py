@@ -165,6 +165,12 @@ FIXES = (
     ("any vector is taken for a series", "training/candidates.py",
      "if known or order_matters(np.asarray(sample, np.float64))", "if True",
      "tests/networks/test_networks_paths.py -k order_matters"),
+    ("a censored time is taken for a number like any other", "networks/conditional.py",
+     "    return np.append(values[again], OTHER), np.append(counts[again], others)\n",
+     "    return None\n", "tests/networks/test_networks_conditional.py -k come_again"),
+    ("a number beside those that come again has no density", "networks/conditional.py",
+     "of_value + jnp.where(is_other, of_number, 0.0)", "of_value + 0.0 * of_number",
+     "tests/networks/test_networks_conditional.py -k censored"),
 )  # fmt: skip
 
 

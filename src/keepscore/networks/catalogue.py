@@ -28,9 +28,10 @@ local-tailed-5k for other fields, series-3k for "series" (whole rows may be miss
 ever for "timed-markov", "gaussian-sites" and "events", sequence-30k for "markov" of 13 times or
 more, and otherwise residual-25k or mlp-30k, the last three with the mask beside x.
 
-Rows of few numbers: at most 16, and continuous; or some of them with few values, at most 64, and
-all others continuous. (Where nothing is declared, counts, alone or among other numbers, and entries
-with few values have laws of their own, `counts` and `categories`, which are tried.)
+Rows of few numbers: at most 16, and continuous; or some of them with few values, at most 64, or
+with values that come again, and all others continuous. (Where nothing is declared, counts, alone or
+among other numbers, and entries with few values have laws of their own, `counts` and `categories`,
+which are tried.)
 
 A description is JSON: family, layer widths, x_shape, d and whether inputs are scaled. It holds no
 code; a network of a user's own class is only described by that class's name, and loading it
