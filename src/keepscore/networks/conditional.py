@@ -278,7 +278,7 @@ def _values_of(column: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]] | None
         return values[:0], counts[:0]
     if len(values) <= MOST_VALUES:
         return values, counts
-    again = counts >= LEAST_SHARE * len(column)
+    again = counts >= max(2, LEAST_SHARE * len(column))
     others = counts[~again].sum()
     if again.sum() > MOST_ATOMS or (~again).sum() < CONTINUOUS * others:
         return None
