@@ -8,7 +8,9 @@ import pytest
 import keepscore as ks
 from keepscore.errors import DomainError, MismatchError, ShapeError
 from keepscore.fitting import focus as focus_module
-from keepscore.fitting.focus import _as_before, find_region, focus
+from keepscore.fitting import truncation
+from keepscore.fitting.focus import _as_before, focus
+from keepscore.fitting.truncation import find_region
 from keepscore.models.base import Symmetry
 
 RADIUS = 0.6
@@ -170,7 +172,7 @@ def test_symmetries_that_move_theta_alone_are_kept():
     mirrored = Symmetry("mirrored", np.arange(5), (0, 1), 1, (-1, 1))
     swapped = Symmetry("swapped", np.arange(5), (1, 0))
     model = ring(declares=(mirrored, swapped))
-    space = focus_module._shrunken(model, model.space, np.array([[0.2, -0.3], [0.5, 0.6]]))
+    space = truncation.shrunken(model, model.space, np.array([[0.2, -0.3], [0.5, 0.6]]))
     np.testing.assert_allclose(space.lower, -space.upper)
     data = latest(model)
     assert len(focus_module._still_there(data, space)) == 2

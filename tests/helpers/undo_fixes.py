@@ -19,6 +19,12 @@ from pathlib import Path
 ROOT = Path(__file__).parents[2]
 LEFT_OUT = (".git", ".venv*", "__pycache__", ".*_cache", ".hypothesis", "runs", "site", "dist")
 FIXES = (
+    ("rounds cut as if every surrogate were right", "fitting/truncation.py",
+     "observations * max(0.0, most - usual)", "0.0",
+     "tests/fitting/test_truncation.py -k larger_drop"),
+    ("a posterior that was cut away stays away", "fitting/focus.py",
+     "            if not faces.any():\n", "            if True:\n",
+     "tests/fitting/test_truncation.py -k cut_away"),
     ("whole bounds make an integer box", "space.py",
      "object.__setattr__(self, field_name, number)", "pass",
      "tests/package/test_input_kinds.py tests/package/test_space.py"),

@@ -2,29 +2,25 @@
 
 An amortised surrogate spends its simulations on the whole box. For one data set most of them lie
 where the likelihood is nothing. With l_r the log-likelihood of the data by the surrogate of round r
-and B_r its box,
+and B_r its box, round r + 1 simulates at draws of the prior restricted to
 
-    R_r = { theta in B_r : l_r(theta) >= max l_r - c },    c = max(12, q / 2),
+    R_r = { theta in B_r : l_r(theta) >= max l_r - c_r },
 
-q the 1 - 1e-4 quantile of chi-square with d degrees of freedom,
-round r + 1 simulates at draws of the prior restricted to R_r, whatever its shape: the draws come
-from particles (`inference.smc`) led from the prior on B_r to
+and B_{r+1} is the bounding box of the draws, a little wider (`truncation`). The next network is
+trained on all rounds' simulations inside B_{r+1}: any distribution of theta will do for
+log p(x | theta) up to a function of x, so none of them is thrown away, and those outside R_r but
+inside the box keep the network honest between modes. Scores are taken along in every round.
 
-    prior(theta) exp( S min(0, l_r(theta) - max l_r + c) ),     S = 4,
+c_r is 12 or a little more, and as much larger as the surrogate of that round errs on held-out rows:
+one that knows little cuts little away. Where the next surrogate has not fallen off at a side that
+was cut, the box goes back there to what it was before the cut, and the network is trained again.
 
-flat inside R_r, so that several modes and curved regions keep their share; what is left outside is
-dropped. B_{r+1} is the bounding box of the draws, a little wider. The next network is trained on
-all rounds' simulations inside B_{r+1}: any distribution of theta will do for log p(x | theta) up to
-a function of x, so none of them is thrown away, and those outside R_r but inside the box keep the
-network honest between modes. Scores are taken along in every round.
-
-The region has stopped shrinking when it holds more than 80% of the draws of the region before; then
-the rest of the budget is simulated in one last round. The result knows its box only, and refuses
-theta outside.
+The region has stopped shrinking when it holds more than 80% of the draws of the region before, and
+c_r was the usual one; then the rest of the budget is simulated in one last round. The result knows
+its box only, and refuses theta outside.
 
 Truncation (Deistler, Goncalves and Macke 2022) keeps the prior's shape inside the region, so no
-weights are needed. A first surrogate that is wrong by more than c at the truth would cut it away:
-c is generous, and what the last surrogate knows is measured on held-out pairs as ever.
+weights are needed.
 """
 
 from __future__ import annotations
@@ -32,49 +28,41 @@ from __future__ import annotations
 import hashlib
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.stats import chi2
 
-from keepscore.checks import Floats, as_number, require_count
+from keepscore.checks import as_number, require_count
 from keepscore.data.dataset import Dataset
 from keepscore.data.simulate import simulate
-from keepscore.errors import ConvergenceError, DomainError, MismatchError, MissingError
+from keepscore.errors import DomainError, MismatchError, MissingError
 from keepscore.files import make_folder, read_sealed, write_sealed
-from keepscore.inference.maximise import maximum_of
-from keepscore.inference.smc import smc
-from keepscore.likelihood import Integers, Likelihood, as_groups
+from keepscore.fitting.truncation import (
+    STREAM,
+    Region,
+    faces_cut,
+    find_region,
+    needed_drop,
+    reopened,
+    shrunken,
+    usual_drop,
+)
+from keepscore.likelihood import as_groups
 from keepscore.losses import Loss
 from keepscore.models.base import Model, declares_missing
 from keepscore.networks import names
 from keepscore.space import Space
 from keepscore.surrogate import Surrogate
 from keepscore.training import TrainConfig, train
+from keepscore.training.batches import hold_out
 from keepscore.training.train import NetworkChoice
 
-NAME, FORMAT, VERSION = "focus.json", "keepscore focus", 1
-LEAST_DROP, DROP_LEVEL = 12.0, 1e-4
-STEEPNESS = 4.0
+NAME, FORMAT, VERSION = "focus.json", "keepscore focus", 2
 STILL = 0.8  # share of a region's draws in the next one: it no longer shrinks
-WIDER = 0.05  # of the box of the draws, on either side
 FEWEST = 64  # simulations per round
-FEWEST_PARTICLES = 2000
-MOST_POPULATIONS = 50
-MOST_IMAGES = 100  # of a box under symmetries, until it is mapped onto itself
-STREAM = 0xF0C
-
-
-@dataclass(frozen=True)
-class Region:
-    """Where a round found the likelihood: draws of the prior in it (m, d), and how much of the
-    region before lies in it."""
-
-    theta: Floats
-    share: float
 
 
 def focus(
@@ -102,7 +90,8 @@ def focus(
         rounds: At most so many rounds, of equal size; fewer where the region stops shrinking.
         path: Folder for simulations and trainings; the same call goes on where it was.
         seed: Seed of everything random.
-        drop: c, how far below its maximum the log-likelihood may be inside the region.
+        drop: c, how far below its maximum the log-likelihood may be inside the region; by default
+            12 or what held-out simulations need, after each round.
         network, loss, config: As for `ks.train`, in every round; where "auto" compares several
             networks, it does so in the first round and in the last.
         jobs: Worker processes for simulations.
@@ -141,28 +130,40 @@ def focus(
             f"focus is for one data set, (m, *x_shape); got {len(observed)} groups. Call it for "
             "each of them."
         )
-    c = max(LEAST_DROP, float(chi2.isf(DROP_LEVEL, model.space.d)) / 2) if drop is None else drop
-    c = as_number(c, "drop")
+    c = usual_drop(model.space.d) if drop is None else as_number(drop, "drop")
     if not 0 < c < np.inf:
         raise DomainError(f"drop must be positive and finite; got {c}.")
+    config = TrainConfig() if config is None else config
     folder = None if path is None else make_folder(path)
     if folder is not None:
         begun = {} if after is None else {"after": len(after[0])}
+        begun |= {} if drop is None else {"drop_named": True}
         _claim(folder, _described(model, observed[0], n, rounds, seed, c) | begun)
     sizes = _sizes(n, rounds)
     sets: list[Dataset] = []
     records: list[dict[str, Any]] = []
-    space, spent = model.space, 0
+    boxes, spent = [model.space], 0
     region: Region | None = None
     surrogate: Surrogate | None = None
     scores = True
+
+    def next_region(of: Surrogate, data: Dataset, latest: int, r: int) -> Region:
+        """From the surrogate trained on these data, as many draws as the next round may want. The
+        `latest` rows, which come last, are those that the observed data are most like."""
+        held = hold_out(len(data), config.validation_fraction, config.seed)[1]
+        like_ours = held[held >= len(data) - latest]
+        asked = like_ours if len(like_ours) else held
+        cut = c if drop is not None else needed_drop(of, data, asked, len(observed[0]), c)
+        return find_region(of.given(observed[0]), cut, n - spent, sets[-1], [seed, r])
+
     if after is not None:
         sets, surrogate = [after[0]], after[1]
         scores = after[0].score is not None
-        region = find_region(surrogate.given(observed[0]), c, n, sets[0], [seed, rounds])
+        region = next_region(surrogate, after[0], len(after[0]), rounds)
     while spent < n:
         r = len(records)
-        count = n - spent if region is not None and region.share > STILL else sizes[r]
+        still = region is not None and region.share > STILL and region.drop == c
+        count = n - spent if still else sizes[r]
         where = None if folder is None else folder / f"round-{r + 1}"
         theta = None if region is None else region.theta[:count]
         data_path = None if where is None else where / "data"
@@ -172,23 +173,33 @@ def focus(
         )
         spent += count
         if region is not None:
-            space = _shrunken(model, space, region.theta)
-        data = _inside(sets, space)
-        own = None if where is None else where / "surrogate"
+            boxes.append(shrunken(model, boxes[-1], region.theta))
         choice = network if r == 0 or spent == n else _as_before(network, surrogate)
-        surrogate = train(data, None, choice, loss, config, own, progress=progress)
+        trainings = 0
+        while True:
+            trainings += 1
+            data = _inside(sets, boxes[-1])
+            own = "surrogate" if trainings == 1 else f"surrogate-{trainings}"
+            at = None if where is None else where / own
+            surrogate = train(data, None, choice, loss, config, at, progress=progress)
+            faces = faces_cut(model, surrogate.given(observed[0]))
+            if not faces.any():
+                break
+            boxes.append(reopened(model, boxes, faces))
         records.append(
             {
                 "simulations": count,
                 "used": len(data),
-                "lower": space.lower.tolist(),
-                "upper": space.upper.tolist(),
+                "lower": boxes[-1].lower.tolist(),
+                "upper": boxes[-1].upper.tolist(),
                 "share": None if region is None else region.share,
+                "drop": None if region is None else region.drop,
+                "reopened": trainings - 1,
             }
         )
         if spent < n:
-            more = n - spent  # as many as the next round may want
-            region = find_region(surrogate.given(observed[0]), c, more, sets[-1], [seed, r])
+            # Where the box was cut too near, the latest ones were simulated in the wrong place.
+            region = next_region(surrogate, data, count if trainings == 1 else len(data), r)
     assert surrogate is not None
     digest = hashlib.sha256(np.ascontiguousarray(observed[0]).tobytes()).hexdigest()
     record = {"data": digest, "drop": c, "n": n, "rounds": records}
@@ -203,81 +214,6 @@ def _as_before(network: NetworkChoice, before: Surrogate | None) -> NetworkChoic
     rounds between them take the one that was kept, if it has a name."""
     kept = None if before is None else before.provenance.get("kept")
     return kept if network == "auto" and kept in names() else network
-
-
-def find_region(
-    like: Likelihood, c: float, count: int, latest: Dataset, seed: Sequence[int]
-) -> Region:
-    """`count` draws of the prior in { l >= max l - c }, and the share of the latest simulations
-    that lie in it (those inside the likelihood's box)."""
-    rng = np.random.default_rng([STREAM, *seed])
-    space = like.space
-    best = float(maximum_of(like).value[0])
-    prior = space.unnormalised_log_prior if space.has_prior else None
-    particles = max(FEWEST_PARTICLES, 2 * -(-count * 3 // 4))
-    # The search may have missed the highest mode; particles then find something higher.
-    for _ in range(3):
-        level = best - c
-        start = space.draw(particles, rng)[None]
-        found = smc(_flat_top(like, level), np.zeros(1, dtype=np.int64), start, prior, rng)
-        theta = found.theta[0]
-        value = like(theta)
-        if value.max() <= best + 1e-3 * c:
-            break
-        best = float(value.max())
-    inside = theta[value >= best - c]
-    kept = [inside]
-    while sum(len(part) for part in kept) < count:
-        if len(kept) > MOST_POPULATIONS:
-            raise ConvergenceError(
-                f"Only {sum(len(part) for part in kept)} of {count} draws were found where the "
-                "likelihood of the data is. Is it finite on the box?"
-            )
-        start = space.draw(particles, rng)[None]
-        found = smc(_flat_top(like, best - c), np.zeros(1, dtype=np.int64), start, prior, rng)
-        kept.append(found.theta[0][like(found.theta[0]) >= best - c])
-    draws = np.concatenate(kept)
-    draws = draws[rng.permutation(len(draws))][:count]
-    before = np.asarray(latest.theta)
-    before = before[space.contains(before)]
-    share = float(np.mean(like(before) >= best - c)) if len(before) else 0.0
-    return Region(draws, share)
-
-
-def _flat_top(like: Likelihood, level: float) -> Likelihood:
-    """S min(0, l - level), as far as particles ask for it."""
-
-    def pairs(theta: Floats, group: Integers) -> Floats:
-        return STEEPNESS * np.minimum(0.0, like.pairs(theta, group) - level)
-
-    return replace(like, pairs=pairs)
-
-
-def _shrunken(model: Model, before: Space, theta: Floats) -> Space:
-    """The space whose box is around these draws, a little wider, inside the box before.
-
-    Symmetries that move theta alone are the likelihood's own: their images of the draws belong to
-    the region too.
-    """
-    low, high = theta.min(axis=0), theta.max(axis=0)
-    room = WIDER * (high - low)
-    ends = [np.maximum(low - room, before.lower), np.minimum(high + room, before.upper)]
-    alone = [s for s in model.symmetries if s.sign == 1 and _keeps(s.x_index)]
-    for _ in range(MOST_IMAGES):
-        images = [np.stack(ends), *(symmetry.of_theta(np.stack(ends)) for symmetry in alone)]
-        wider = [np.min(images, axis=(0, 1)), np.max(images, axis=(0, 1))]
-        if np.array_equal(wider, ends):
-            break
-        ends = wider
-    parameters = [
-        replace(p, lower=float(a), upper=float(b), train_margin=0.0)
-        for p, a, b in zip(model.space.parameters, *ends, strict=True)
-    ]
-    return Space(parameters, model.space.fixed, model.space.prior)
-
-
-def _keeps(index: NDArray[np.int64]) -> bool:
-    return bool(np.array_equal(index, np.arange(len(index))))
 
 
 def _inside(sets: Sequence[Dataset], space: Space) -> Dataset:
