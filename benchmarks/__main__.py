@@ -37,6 +37,7 @@ PARTS = {
     "designs": ("designs",),
     "maps": ("maps",),
     "paths": ("paths",),
+    "rows": ("rows",),
     "quality-line": ("quality_line",),
     "fits": ("fits",),
     "ablation": ("ablation",),
@@ -53,6 +54,7 @@ BY_NAME_ONLY = (
     "designs",
     "maps",
     "paths",
+    "rows",
     "quality-line",
     "fits",
 )

@@ -19,6 +19,9 @@ from pathlib import Path
 ROOT = Path(__file__).parents[2]
 LEFT_OUT = (".git", ".venv*", "__pycache__", ".*_cache", ".hypothesis", "runs", "site", "dist")
 FIXES = (
+    ("many rows have a density that is too small", "networks/catalogue.py",
+     "            size = size_by_rows(to_learn_from)\n", "            pass\n",
+     "tests/networks/test_networks_mixture.py -k larger_density"),
     ("rounds cut as if every surrogate were right", "fitting/truncation.py",
      "observations * max(0.0, most - usual)", "0.0",
      "tests/fitting/test_truncation.py -k larger_drop"),

@@ -162,3 +162,24 @@ def test_it_learns_a_gaussian_from_few_simulations(tmp_path):
     surrogate.save(tmp_path / "s")
     again = ks.load(tmp_path / "s")
     np.testing.assert_array_equal(again.log_ratio(one, x), surrogate.log_ratio(one, x))
+
+
+@pytest.mark.parametrize(
+    ("n", "rows", "scores", "components"),
+    [(40, 2_000, False, 4), (60, 2_000, False, 8), (40, 2_000, True, 8), (60, 20_000, False, 16)],
+)
+def test_auto_takes_a_larger_density_where_there_are_many_rows(n, rows, scores, components):
+    """By all rows of all simulations, those with scores twice; a size that is named is kept."""
+    rng = np.random.default_rng(4)
+    theta = rng.uniform(-1, 1, (n, 1))
+    x = theta[:, :, None] + rng.standard_normal((n, rows, 1))
+    space = ks.Space([ks.Parameter("mean", -1, 1, "identity", train_margin=0.0)])
+    score = (x - theta[:, :, None]).sum(axis=1) if scores else None
+    data = ks.dataset(theta, x, score, space=space, structure="iid")
+    config = ks.TrainConfig(min_epochs=1, max_epochs=1, batch_size=8, guard=False)
+
+    def trained(network):
+        return ks.train(data, network=network, config=config, progress=False).network.network
+
+    assert len(trained("auto").row.centre) == components
+    assert len(trained("mixture-set-10k").row.centre) == 4

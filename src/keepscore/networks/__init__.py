@@ -24,6 +24,7 @@ from keepscore.networks.catalogue import (
     names,
     rebuild,
     resolve,
+    size_by_rows,
     standardise,
 )
 from keepscore.networks.categories import CategoriesNetwork, has_few_values
@@ -86,6 +87,7 @@ __all__ = [
     "needs_whole_rows",
     "rebuild",
     "resolve",
+    "size_by_rows",
     "split",
     "standardise",
     "takes_missing",

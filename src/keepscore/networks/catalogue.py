@@ -12,7 +12,7 @@ A name is a size ("30k"), a family and a size ("mlp-30k"), or "auto".
     "stationary-field"         image                        tailed-5k
     "field"                    image                        local-tailed-5k
     "gaussian-sites"           mlp                          sites-3k
-    "iid", rows of few numbers mlp                          mixture-set-10k
+    "iid", rows of few numbers mlp                          mixture-set-10k, 30k or 100k
     "iid", some with few values mlp                         conditional-set-10k
     "iid", other rows          mlp                          set-25k
     "series", rows of few      mlp                          series-3k
@@ -27,6 +27,10 @@ mixture-set-10k, conditional-set-10k or set-25k for "iid", local-5k for "gaussia
 local-tailed-5k for other fields, series-3k for "series" (whole rows may be missing), the same as
 ever for "timed-markov", "gaussian-sites" and "events", sequence-30k for "markov" of 13 times or
 more, and otherwise residual-25k or mlp-30k, the last three with the mask beside x.
+
+A density of one row learns from all rows of all simulations, and what it gets wrong adds up over
+the rows of a data set. So "auto" takes mixture-set-30k where there are 100,000 rows to learn from,
+and 100k from 1,000,000 on; rows whose scores are known count twice.
 
 Rows of few numbers: at most 16, and continuous; or some of them with few values, at most 64, or
 with values that come again, and all others continuous. (Where nothing is declared, counts, alone or
@@ -183,6 +187,7 @@ AUTO = {
 }
 AUTO_ON_GRAPH = {"markov": "graph-10k", "timed-markov": "timed-graph-20k"}
 AUTO_ROWS = "mixture-set-10k"  # structure "iid", rows of few continuous numbers
+SIZES_BY_ROWS = ((1_000_000, "100k"), (100_000, "30k"))  # of that family, by rows to learn from
 AUTO_DISCRETE_ROWS = "conditional-set-10k"  # the same, some of them with few values
 AUTO_SERIES = "series-3k"  # structure "series", the same
 FEW_IN_ROW = 16
@@ -215,18 +220,22 @@ def resolve(
     continuous: bool = True,
     holes: str = masking.NONE,
     discrete: bool = False,
+    to_learn_from: int = 0,
 ) -> Network:
     """A network for such data, from a name, a module, or a function of a key that makes one.
 
     contacts: weights (K, K) of the graph that a chain x (T, K) lives on, if it does. continuous:
     whether x is, entry by entry (`is_continuous`). holes: whether, and how, x is missing
     (`masking.holes_of`). discrete: whether rows of x have entries with few values
-    (`conditional.has_discrete_rows`).
+    (`conditional.has_discrete_rows`). to_learn_from: how many independent rows there are in all
+    simulations, twice as many where they have scores; "auto" takes a larger size where it may.
     """
     whole = holes == masking.NONE
     if isinstance(network, str):
         on_graph = contacts is not None
         family, size = _parse(network, x_shape, structure, on_graph, continuous, holes, discrete)
+        if network.lower() == "auto" and f"{family}-{size}" == AUTO_ROWS:
+            size = size_by_rows(to_learn_from)
         if family in ("graph", "timed-graph") and contacts is not None:
             timed = family == "timed-graph"
             weights = np.asarray(contacts)
@@ -567,6 +576,12 @@ def _are_widths(widths: Mapping[str, Any], weights: int | None = None) -> bool:
         if not all(type(n) is int and 0 < n <= largest for n in numbers):
             return False
     return True
+
+
+def size_by_rows(to_learn_from: int) -> str:
+    """The size of a density of one row, by how many rows there are (twice as many with scores)."""
+    smallest = AUTO_ROWS.rpartition("-")[2]
+    return next((size for least, size in SIZES_BY_ROWS if to_learn_from >= least), smallest)
 
 
 def name_of_auto(

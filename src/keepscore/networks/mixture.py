@@ -37,6 +37,7 @@ SIZES: dict[str, dict[str, int | tuple[int, ...]]] = {
     "3k": {"components": 1, "widths": (64, 64)},  # one Gaussian
     "10k": {"components": 4, "widths": (64, 64)},
     "30k": {"components": 8, "widths": (128, 128)},
+    "100k": {"components": 16, "widths": (192, 192)},
 }
 SMALL = 0.1  # of the last layer: all components begin as nearly the same Gaussian for all theta
 LARGEST = 10.0  # of l, either way

@@ -462,11 +462,13 @@ def _networks(
     continuous = networks.is_continuous(sample)
     discrete = networks.has_discrete_rows(sample)
     holes = networks.holes_of(sample, declares_missing(data))
+    to_learn_from = len(data) * (x_shape[0] if x_shape else 1) * (2 if rows.scores else 1)
 
     def make(key: jax.Array) -> Network:
         return networks.resolve(
-            network, x_shape, d, data.structure, key, contacts, continuous, holes, discrete
-        )
+            network, x_shape, d, data.structure, key, contacts, continuous, holes, discrete,
+            to_learn_from,
+        )  # fmt: skip
 
     seeds = np.random.SeedSequence(config.seed).generate_state(config.members)
     keys = [jax.random.key(int(seed)) for seed in seeds]
