@@ -2,7 +2,7 @@
 
     python -m benchmarks paths [--quick]
 
-Nine simulators, 5,000 paths each, no scores. "all times" is the network that `ks.train` takes
+Ten simulators, 5,000 paths each, no scores. "all times" is the network that `ks.train` takes
 first (`compare=False`), "auto" what it keeps after trying others. Both are judged on 300 fresh
 paths, one by one, as maps are (`benchmarks/maps.py`); but estimates are posterior means under a
 uniform prior: one path leaves some parameters open, and maxima then lie at the edge of the box. One
@@ -17,6 +17,8 @@ small file per model in results/paths; a finished one is not run again.
     volatility  250 returns whose log-variance is a hidden autoregression
     rain        150 days, dry or with an amount (wet and dry spells)
     current     200 noisy values of a channel that opens and closes
+    queue       50 times between departures (M/G/1); the network's extremes were added for it, and
+                the others run again
     growth      a control: 24 measurements along a growth curve, each with an error of its own
     moves       a control: 20 moves of an animal, north and east, independent
 """
@@ -198,6 +200,29 @@ def current() -> Any:
     return ks.models.from_functions(space, (200,), simulate=simulate, name="current")
 
 
+def queue() -> Any:
+    space = ks.Space(
+        [
+            ks.Parameter("shortest", 0, 10, "identity"),
+            ks.Parameter("width", 0.1, 10, "identity"),
+            positive("arrivals", 0.02, 0.37),
+        ]
+    )
+
+    def simulate(theta: Theta, rng: Rng) -> X:
+        shortest, width, arrivals = theta[:, 0], theta[:, 1], np.exp(theta[:, 2])
+        arrived, left, between = np.zeros(len(theta)), np.zeros(len(theta)), []
+        for _ in range(50):
+            arrived = arrived + rng.exponential(1 / arrivals)
+            service = shortest + width * rng.random(len(theta))
+            now = service + np.maximum(arrived, left)
+            between.append(now - left)
+            left = now
+        return np.stack(between, axis=1)
+
+    return ks.models.from_functions(space, (50,), simulate=simulate, name="queue")
+
+
 def growth() -> Any:
     times = np.linspace(0, 12, 24)
     space = ks.Space([positive("rate", 0.2, 2), positive("limit", 5, 20), positive("sd", 0.1, 1)])
@@ -228,7 +253,7 @@ def moves() -> Any:
 
 MODELS: Makers = {
     make.__name__: make
-    for make in (animals, epidemic, spikes, flies, volatility, rain, current, growth, moves)
+    for make in (animals, epidemic, spikes, flies, volatility, rain, current, queue, growth, moves)
 }
 
 
