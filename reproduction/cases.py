@@ -165,6 +165,7 @@ _FIELDS_COMMITTED = (
     CellBlock(("30k",), (K300,), ("bce",)),
     _OURS,
 )
+_GAUSSIAN_COMMITTED = (*_FIELDS_COMMITTED, CellBlock(("1m",), (K30,)))
 _FIELDS_LAPTOP = (CellBlock(("30k",), (K30, K100)), CellBlock(("30k",), (K300,), ("bce",)))
 
 PROFILES: dict[str, dict[str, SweepPlan]] = {
@@ -190,7 +191,7 @@ PROFILES: dict[str, dict[str, SweepPlan]] = {
             (*_paper(_SIS), CellBlock(("30k", "100k"), (K30, K100), seeds=(1, 2)), _OURS),
             _PAPER_2,
         ),
-        "gaussian": SweepPlan(_FIELDS_COMMITTED, _PAPER_3),
+        "gaussian": SweepPlan(_GAUSSIAN_COMMITTED, _PAPER_3),
         "student-t": SweepPlan(_FIELDS_COMMITTED, _PAPER_3),
     },
     "paper": {
