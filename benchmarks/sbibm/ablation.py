@@ -29,9 +29,7 @@ from keepscore.training.candidates import criterion
 
 N, FRESH, FRESH_SEED = 1_000, 2_000, 77
 SEEDS = (0, 1, 2)
-LARGEST = (
-    1e30  # what is kept of a loss that is infinite: some fresh simulation is called impossible
-)
+LARGEST = 1e30  # in place of an infinite criterion: absurd at some fresh simulation
 RESULTS = machine.ROOT / "benchmarks" / "results" / "sbibm-ablation"
 # Name -> network, loss and changed settings.
 Row = tuple[str, ks.BCE | ks.ASA, dict[str, Any]]

@@ -170,6 +170,16 @@ def test_sizes_by_rows():
     assert sizes == ["10k", "10k", "30k", "30k", "100k"]
 
 
+def test_rows_that_are_missing_teach_nothing():
+    x = np.ones((10, 4, 2))
+    assert networks.rows_to_learn_from(100, x, False) == 400
+    assert networks.rows_to_learn_from(100, x.astype(int), True) == 800
+    x[:5, 2:] = np.nan  # as a whole
+    x[5:, 0, 0] = np.nan  # in part
+    assert networks.rows_to_learn_from(100, x, False) == 300
+    assert networks.rows_to_learn_from(100, np.ones(10), False) == 100
+
+
 @pytest.mark.parametrize(
     ("n", "scores", "components"), [(40, False, 4), (60, False, 8), (40, True, 8), (400, True, 16)]
 )

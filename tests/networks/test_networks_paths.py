@@ -80,7 +80,7 @@ def test_one_of_an_earlier_version_has_no_extremes():
     inputs = [one.joint.join.feature_weight.shape[0] for one in (network, old)]
     assert inputs[0] - inputs[1] == 2 * 3
     for wrong in (1, 3):
-        with pytest.raises(FormatError, match="two extremes"):
+        with pytest.raises(FormatError, match="must be 0 or 2"):
             networks.rebuild({**described, "widths": {**described["widths"], "extremes": wrong}})
 
 

@@ -24,6 +24,7 @@ from keepscore.networks.catalogue import (
     names,
     rebuild,
     resolve,
+    rows_to_learn_from,
     size_by_rows,
     standardise,
 )
@@ -87,6 +88,7 @@ __all__ = [
     "needs_whole_rows",
     "rebuild",
     "resolve",
+    "rows_to_learn_from",
     "size_by_rows",
     "split",
     "standardise",

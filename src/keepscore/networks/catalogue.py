@@ -23,8 +23,8 @@ A name is a size ("30k"), a family and a size ("mlp-30k"), or "auto".
                                                             series path-30k, which may do better
 
 Data with holes (NaN is "not observed"; `masking.py`) need networks that see them: "auto" takes
-mixture-set-10k, conditional-set-10k or set-25k for "iid", local-5k for "gaussian-field",
-local-tailed-5k for other fields, series-3k for "series" (whole rows may be missing), the same as
+mixture-set (its size by the rows that are there), conditional-set-10k or set-25k for "iid",
+local-5k for "gaussian-field", local-tailed-5k for other fields, series-3k for "series" (whole rows may be missing), the same as
 ever for "timed-markov", "gaussian-sites" and "events", sequence-30k for "markov" of 13 times or
 more, and otherwise residual-25k or mlp-30k, the last three with the mask beside x.
 
@@ -227,8 +227,7 @@ def resolve(
     contacts: weights (K, K) of the graph that a chain x (T, K) lives on, if it does. continuous:
     whether x is, entry by entry (`is_continuous`). holes: whether, and how, x is missing
     (`masking.holes_of`). discrete: whether rows of x have entries with few values
-    (`conditional.has_discrete_rows`). to_learn_from: how many independent rows there are in all
-    simulations, twice as many where they have scores; "auto" takes a larger size where it may.
+    (`conditional.has_discrete_rows`). to_learn_from: see `rows_to_learn_from`.
     """
     whole = holes == masking.NONE
     if isinstance(network, str):
@@ -576,6 +575,16 @@ def _are_widths(widths: Mapping[str, Any], weights: int | None = None) -> bool:
         if not all(type(n) is int and 0 < n <= largest for n in numbers):
             return False
     return True
+
+
+def rows_to_learn_from(n: int, sample: np.ndarray, scores: bool) -> int:
+    """How many rows x_i n simulations like those of the sample hold (rows may be missing), counted
+    twice where they have scores."""
+    per_simulation = 1.0
+    if sample.ndim > 1 and len(sample):
+        missing = np.isnan(sample).reshape(*sample.shape[:2], -1).all(axis=2)
+        per_simulation = float((~missing).sum(axis=1).mean())
+    return round(n * per_simulation) * (2 if scores else 1)
 
 
 def size_by_rows(to_learn_from: int) -> str:

@@ -28,7 +28,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from keepscore.errors import ShapeError
+from keepscore.errors import DomainError, ShapeError
 from keepscore.networks.layers import Conv1d, Source
 from keepscore.networks.residual import ResidualNetwork
 
@@ -91,7 +91,9 @@ class PathNetwork(eqx.Module):
             times, inputs = (times - WINDOW + 1) // 2, channels
         self.stages = tuple(stages)
         if extremes not in (0, 2):
-            raise ValueError(f"a path has two extremes, or none that count; got {extremes}")
+            raise DomainError(
+                f"extremes must be 0 or 2 (the least and the greatest); got {extremes}."
+            )
         self.extremes = extremes
         beside = times_left(x_shape[0]) + extremes
         inputs = len(stages) * channels + beside * math.prod(x_shape[1:])
@@ -115,4 +117,5 @@ class PathNetwork(eqx.Module):
     def settings(self) -> dict[str, Any]:
         """Widths: with x_shape and d, all that is needed to build the same network."""
         found = {"channels": self.stages[0].bias.shape[-1], **self.joint.settings()}
-        return {**found, "extremes": 2} if self.extremes else found
+        # Only where it says something: older files have no such entry.
+        return {**found, "extremes": self.extremes} if self.extremes else found

@@ -462,7 +462,7 @@ def _networks(
     continuous = networks.is_continuous(sample)
     discrete = networks.has_discrete_rows(sample)
     holes = networks.holes_of(sample, declares_missing(data))
-    to_learn_from = len(data) * (x_shape[0] if x_shape else 1) * (2 if rows.scores else 1)
+    to_learn_from = networks.rows_to_learn_from(len(data), sample, rows.scores)
 
     def make(key: jax.Array) -> Network:
         return networks.resolve(
