@@ -26,7 +26,8 @@ Data with holes (NaN is "not observed"; `masking.py`) need networks that see the
 mixture-set (its size by the rows that are there), conditional-set-10k or set-25k for "iid",
 local-5k for "gaussian-field", local-tailed-5k for other fields, series-3k for "series" (whole rows
 may be missing), the same as ever for "timed-markov", "gaussian-sites" and "events", sequence-30k
-for "markov" of 13 times or more, and otherwise residual-25k or mlp-30k, the last three with the mask beside x.
+for "markov" of 13 times or more, and otherwise residual-25k or mlp-30k, the last three with the
+mask beside x.
 
 A density of one row learns from all rows of all simulations, and what it gets wrong adds up over
 the rows of a data set. So "auto" takes mixture-set-30k where there are 100,000 rows to learn from,
