@@ -32,6 +32,7 @@ import numpy as np
 from keepscore.checks import Floats
 from keepscore.errors import FormatError
 from keepscore.models.base import ScoreKind
+from keepscore.numerics.alike import all_alike
 
 POOR = 0.5  # an R^2 below this is warned of
 MOST_PARAMETERS = 4096
@@ -121,7 +122,8 @@ def score_r2(network: Floats, data: Floats) -> tuple[float, ...]:
     vary."""
     error = ((network - data) ** 2).sum(axis=0)
     spread = ((data - data.mean(axis=0)) ** 2).sum(axis=0)
-    found = np.where(spread > 0, 1 - error / np.where(spread > 0, spread, 1.0), 0.0)
+    alike = all_alike(data)
+    found = np.where(alike, 0.0, 1 - error / np.where(alike, 1.0, spread))
     return tuple(float(value) for value in np.maximum(found, -np.finfo(np.float64).max))
 
 

@@ -407,6 +407,7 @@ class Surrogate:
             return
         scale = self.network
         mean, sd = (np.asarray(a, np.float64) for a in (scale.x_mean, scale.x_sd))
+        _warn_of_changed(x, mean, np.isinf(sd))
         reach = FARTHEST * sd
         if lowest >= (mean - reach).max() and highest <= (mean + reach).min():
             return  # all of x, whatever the entry
@@ -641,6 +642,23 @@ def _warn_of_far(far: NDArray[np.bool_]) -> None:
             f"{int(far.sum())} value(s) of x lie more than {FARTHEST:.0e} standard deviations "
             "from the data this surrogate was trained on: what it says of them means nothing. "
             "Are the units the same?",
+            KeepscoreWarning,
+            stacklevel=4,
+        )
+
+
+def _warn_of_changed(x: NDArray[Any], value: Floats, constant: NDArray[np.bool_]) -> None:
+    """Of other values than the one that an entry had in all simulations."""
+    if not constant.any():
+        return
+    changed = constant & ~np.isnan(x) & ~np.isclose(x, value, rtol=1e-6, atol=0.0)
+    if changed.any():
+        first = tuple(int(i) for i in np.argwhere(changed)[0])
+        own = np.broadcast_to(value, x.shape)
+        warnings.warn(
+            f"{int(changed.sum())} value(s) of x lie in entries that were the same in all "
+            f"simulations: the first is {x[first]:g}, which was always {own[first]:g}. What that "
+            "tells was never learned, and it is ignored. Can the model produce such data?",
             KeepscoreWarning,
             stacklevel=4,
         )

@@ -223,3 +223,28 @@ def test_a_good_first_network_is_enough():
     surrogate = ks.train(noisy(2000, 0), config=SHORT, progress=False)
     assert min(surrogate.quality.score_r2) > candidates.GOOD
     assert "candidates" not in surrogate.provenance
+
+
+def test_a_hundred_rows_show_which_is_right():
+    """Ten parameters, 100 held-out rows, twenty times: the true likelihood beside one with a
+    standard deviation of .4 in place of .3. It is found in 19; with one theta' per row in 12."""
+
+    def found(seed):
+        rng = RNG(seed)
+        theta = rng.uniform(-1, 1, (100, 10))
+        own = ks.Space([ks.Parameter(f"t{k}", -1.0, 1.0, "identity", 0.0) for k in range(10)])
+        x = theta + 0.3 * rng.standard_normal(theta.shape)
+        held = open_rows(ks.dataset(theta, x, space=own), None, False, 1 << 30)
+
+        def parts(sd):
+            def relative(t, values):
+                return -0.5 * ((values - t) ** 2).sum(axis=1) / sd**2
+
+            return candidates.criterion(SimpleNamespace(space=own, relative=relative), held, seed)
+
+        right, wrong = parts(0.3), parts(0.4)
+        return candidates.clearly_better(right, wrong), candidates.clearly_better(wrong, right)
+
+    right, wrong = np.sum([found(seed) for seed in range(20)], axis=0)
+    assert right >= 15
+    assert wrong == 0

@@ -39,7 +39,7 @@ independent observations then add up, and a group costs one head, whatever its s
 Entries, states or channels with heavy tails (`tails`) are scaled by median and quartiles instead,
 and drawn in by arsinh, in networks that are no densities: otherwise the few largest values set the
 scale of all others. Those that are never negative and lean on zero are taken by their logarithm,
-all but.
+all but. Those that never varied have an infinite scale: the network sees 0, whatever comes later.
 
 By `size_free = True`, that the same weights serve x of other shapes than it was built for, of as
 many axes. By `takes_missing = True`, that x may hold NaN, "not observed" (see `masking`); other

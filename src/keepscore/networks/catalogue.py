@@ -105,6 +105,7 @@ from keepscore.networks.base import (
     takes_missing,
 )
 from keepscore.networks.safetensors_io import hollow
+from keepscore.numerics.alike import all_alike
 
 
 @dataclass(frozen=True)
@@ -380,6 +381,11 @@ def standardise(
     if timed:
         mean[0], sd[0] = 0.0, _mean_gap(values[:, :, 0])
     sd = np.where(sd > 0, sd, 1.0)
+    if kind not in ("none", "times", "largest", "graphs") and not counted:
+        alike = all_alike(values, over)
+        if timed:
+            alike[0] = False
+        sd = np.where(alike, np.inf, sd)  # what never varied tells nothing, and is not looked at
     if isinstance(
         network,
         (

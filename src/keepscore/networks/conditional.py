@@ -49,6 +49,7 @@ from keepscore.networks.counts import CONTINUOUS
 from keepscore.networks.layers import Source, computed, scattered, silu, uniform
 from keepscore.networks.masking import require_rows
 from keepscore.networks.mixture import APART, LARGEST, SMALL
+from keepscore.numerics.alike import all_alike
 
 MOST_VALUES = 64  # of an entry that is not continuous
 MOST_ATOMS, LEAST_SHARE = 8, 0.005  # values that come again in an entry that is, and how often
@@ -152,7 +153,7 @@ class ConditionalSetNetwork(eqx.Module):
             self.last[..., used],
             self.direct[..., used],
             logits,
-            *(np.asarray(a, np.float32) for a in (*constants, np.where(sd > 0, sd, 1.0))),
+            *(np.asarray(a, np.float32) for a in (*constants, np.where(all_alike(z), np.inf, sd))),
         )
         return eqx.tree_at(
             lambda n: (

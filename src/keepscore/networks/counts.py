@@ -36,6 +36,7 @@ from keepscore.networks.independent import IndependentNetwork
 from keepscore.networks.layers import Source
 from keepscore.networks.mixture import SIZES as SIZES
 from keepscore.networks.mixture import MixtureNetwork
+from keepscore.numerics.alike import all_alike
 
 LEAST_SD = 0.5  # of a step
 FEWEST_VALUES = 10  # of an entry, below which no normal density is like it
@@ -77,8 +78,8 @@ class DensityOfCounts(eqx.Module):
 
     def _with_scale(self, values: NDArray[np.float64], of_x: list[NDArray[Any]]) -> Any:
         y = np.asarray(self.in_roots(values))
-        y_sd = y.std(axis=0)
-        scale = (*of_x, y.mean(axis=0), np.where(y_sd > 0, y_sd, 1.0))
+        y_sd = np.where(all_alike(y), 1.0, y.std(axis=0))
+        scale = (*of_x, y.mean(axis=0), y_sd)
         return eqx.tree_at(
             lambda n: (n.x_mean, n.x_sd, n.y_mean, n.y_sd),
             self,

@@ -219,6 +219,13 @@ def x_sample(rows: Rows) -> NDArray[Any]:
     return rows.fetch(_some(rows))[0]
 
 
+def raw_sample(rows: Rows, most: int) -> NDArray[Any]:
+    """At most so many rows of x, evenly spread, as they are in the data."""
+    chosen = _some(rows, most)
+    index = chosen if rows.index is None else rows.index[chosen]
+    return np.asarray(rows.data.rows(index)[1])
+
+
 def theta_sample(rows: Rows) -> Floats:
     """The theta of the same rows."""
     return np.asarray(rows.theta[_some(rows)], np.float64)

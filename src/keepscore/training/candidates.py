@@ -37,7 +37,8 @@ two theta of the design are from each other:
     theta'_i = theta_i + s (theta_j - theta_k),  j and k any rows,    s = 1, 1/4, 1/16
 
 The step has a symmetric law, so the true likelihood q has the least L_s if theta has the density p
-(rows whose theta' leaves the box do not count). All three tell something in few dimensions; in ten,
+(theta' that leave the box do not count). Where there are few rows each has many theta', up to 32:
+with one, chance in these would hide differences that are there. All three tell something in few dimensions; in ten,
 theta at random are told apart by any network, and only near ones show which is right. A function of
 x cancels in r, so L_s is the same for densities and ratios. Both terms of C are 1 for a network
 that knows nothing. C is a mean over rows; with delta_i the difference of two networks at row i,
@@ -67,6 +68,7 @@ from keepscore.models.base import declares_missing
 from keepscore.networks import Network
 from keepscore.numerics.dependence import telling
 from keepscore.numerics.order import order_matters
+from keepscore.space import Space
 from keepscore.surrogate import Surrogate
 from keepscore.training.batches import Rows, generator, x_sample
 from keepscore.training.guard import robust_charges, some_of
@@ -82,6 +84,7 @@ MOST_ROWS = 30_000
 MOST_SCREENED = 10_000  # rows of the screening
 GOOD = 0.95
 SCALES = (1.0, 1 / 4, 1 / 16)
+PAIRS, MOST_OTHERS = 4096, 32  # theta' in all for each L_s, and of one row
 CLEARLY = 1.0  # standard errors
 LONGER = 10  # times as long as the first network a map or path network trains: 5 to 15 were seen
 
@@ -219,24 +222,35 @@ def clearly_better(new: Floats, old: Floats) -> bool:
 
 
 def _losses(surrogate: Surrogate, held: Rows, scale: float, seed: int) -> Floats:
-    """The parts of L_s: 0 where theta' is outside the box, the others so much larger; log 2 where
-    none is inside."""
+    """The parts of L_s: sums over each row's theta' inside the box, divided by the mean number of
+    these; log 2 where none is inside."""
     index, space = some_of(held), surrogate.space
     rng = generator(seed, "candidates")
-    j, k = (rng.permutation(len(held))[index] for _ in range(2))
     own = np.asarray(held.theta[index], np.float64)
-    other = own + scale * np.asarray(held.theta[j] - held.theta[k], np.float64)
-    inside = space.contains(own, "train", 0.0) & space.contains(other, "train", 0.0)
-    if not inside.any():
+    counts = space.contains(own, "train", 0.0)
+    if not counts.any():
         return np.full(len(index), math.log(2))
     # Rows that do not count are asked for with any theta of the box: so many rows as ever, for
     # which the network is compiled already.
-    own, other = (np.where(inside[:, None], theta, own[inside][0]) for theta in (own, other))
+    own = np.where(counts[:, None], own, own[counts][0])
     x = held.fetch(index)[0]
-    log_r = surrogate.relative(other, x) - surrogate.relative(own, x)
-    if space.has_prior:
-        log_r += space.log_prior(other, "train") - space.log_prior(own, "train")
-    return np.where(inside, np.logaddexp(0.0, log_r) / inside.mean(), 0.0)
+    prior = _log_prior(space)
+    at_own = surrogate.relative(own, x) + prior(own)
+    total, number = np.zeros(len(index)), np.zeros(len(index))
+    for _ in range(min(MOST_OTHERS, math.ceil(PAIRS / len(index)))):
+        j, k = (rng.permutation(len(held))[index] for _ in range(2))
+        other = own + scale * np.asarray(held.theta[j] - held.theta[k], np.float64)
+        inside = counts & space.contains(other, "train", 0.0)
+        other = np.where(inside[:, None], other, own)
+        log_r = surrogate.relative(other, x) + prior(other) - at_own
+        total += np.where(inside, np.logaddexp(0.0, log_r), 0.0)
+        number += inside
+    return total / number.mean() if number.any() else np.full(len(index), math.log(2))
+
+
+def _log_prior(space: Space) -> Callable[[Floats], Floats | float]:
+    """log p(theta) of the design, up to a constant."""
+    return (lambda theta: space.log_prior(theta, "train")) if space.has_prior else lambda _: 0.0
 
 
 def is_good(surrogate: Surrogate, held: Rows) -> bool:

@@ -57,6 +57,7 @@ from keepscore.training.batches import (
     fingerprint,
     hold_out,
     open_rows,
+    raw_sample,
     resident_tables,
     theta_sample,
     x_sample,
@@ -82,11 +83,13 @@ from keepscore.training.loop import Diverged, Engine, Progress, fit
 from keepscore.training.machine import machine, warn_of_another
 from keepscore.training.optimizer import optimizer as make_optimizer
 from keepscore.training.progress_record import Position
+from keepscore.training.resolution import require_resolved_theta, require_resolved_x
 from keepscore.training.step import Member, start
 from keepscore.training.validation import ScoreTerm, validator
 
 EPSILON_BATCHES = 8
 SCALE_ROWS = 100_000
+RESOLUTION_ROWS = 1_000
 WITHOUT_SCORES = "without-scores"  # the folder of a run that was made to compare
 LOG = logging.getLogger("keepscore")
 
@@ -421,6 +424,8 @@ def _rows(
 ) -> tuple[Rows, Rows]:
     budget = config.memory_budget
     rows = open_rows(data, None, loss.uses_scores, budget)
+    require_resolved_theta(data.space)
+    require_resolved_x(raw_sample(rows, RESOLUTION_ROWS))
     if validation is None:
         if len(rows) < 2:
             raise DomainError(f"Cannot hold out validation rows from {len(rows)} row(s).")
