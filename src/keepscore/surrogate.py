@@ -407,7 +407,7 @@ class Surrogate:
             return
         scale = self.network
         mean, sd = (np.asarray(a, np.float64) for a in (scale.x_mean, scale.x_sd))
-        _warn_of_changed(x, mean, np.isinf(sd))
+        _warn_of_changed(x, mean, np.isinf(sd), self.missing)
         reach = FARTHEST * sd
         if lowest >= (mean - reach).max() and highest <= (mean + reach).min():
             return  # all of x, whatever the entry
@@ -647,7 +647,9 @@ def _warn_of_far(far: NDArray[np.bool_]) -> None:
         )
 
 
-def _warn_of_changed(x: NDArray[Any], value: Floats, constant: NDArray[np.bool_]) -> None:
+def _warn_of_changed(
+    x: NDArray[Any], value: Floats, constant: NDArray[np.bool_], missing: bool
+) -> None:
     """Of other values than the one that an entry had in all simulations."""
     if not constant.any():
         return
@@ -657,8 +659,9 @@ def _warn_of_changed(x: NDArray[Any], value: Floats, constant: NDArray[np.bool_]
         own = np.broadcast_to(value, x.shape)
         warnings.warn(
             f"{int(changed.sum())} value(s) of x lie in entries that were the same in all "
-            f"simulations: the first is {x[first]:g}, which was always {own[first]:g}. What that "
-            "tells was never learned, and it is ignored. Can the model produce such data?",
+            f"simulations: the first is {x[first]:g}, which was always {own[first]:g}"
+            f"{' or missing' if missing else ''}. What that tells was never learned, and it is "
+            "ignored. Can the model produce such data?",
             KeepscoreWarning,
             stacklevel=4,
         )

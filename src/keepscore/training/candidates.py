@@ -38,11 +38,11 @@ two theta of the design are from each other:
 
 The step has a symmetric law, so the true likelihood q has the least L_s if theta has the density p
 (theta' that leave the box do not count). Where there are few rows each has many theta', up to 32:
-with one, chance in these would hide differences that are there. All three tell something in few dimensions; in ten,
-theta at random are told apart by any network, and only near ones show which is right. A function of
-x cancels in r, so L_s is the same for densities and ratios. Both terms of C are 1 for a network
-that knows nothing. C is a mean over rows; with delta_i the difference of two networks at row i,
-another network takes the place of the best so far if
+with one, chance in these would hide differences that are there. All three tell something in few
+dimensions; in ten, theta at random are told apart by any network, and only near ones show which is
+right. A function of x cancels in r, so L_s is the same for densities and ratios. Both terms of C
+are 1 for a network that knows nothing. C is a mean over rows; with delta_i the difference of two
+networks at row i, another network takes the place of the best so far if
 
     mean(delta) < -sd(delta) / sqrt(n),
 
