@@ -39,7 +39,7 @@ FIXES = (
      "observations * max(0.0, most - usual)", "0.0",
      "tests/fitting/test_truncation.py -k larger_drop"),
     ("a posterior that was cut away stays away", "fitting/focus.py",
-     "            if not faces.any():\n", "            if True:\n",
+     "        if not faces.any():\n", "        if True:\n",
      "tests/fitting/test_truncation.py -k cut_away"),
     ("whole bounds make an integer box", "space.py",
      "object.__setattr__(self, field_name, number)", "pass",

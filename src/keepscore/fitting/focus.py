@@ -27,8 +27,9 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -175,17 +176,8 @@ def focus(
         if region is not None:
             boxes.append(shrunken(model, boxes[-1], region.theta))
         choice = network if r == 0 or spent == n else _as_before(network, surrogate)
-        trainings = 0
-        while True:
-            trainings += 1
-            data = _inside(sets, boxes[-1])
-            own = "surrogate" if trainings == 1 else f"surrogate-{trainings}"
-            at = None if where is None else where / own
-            surrogate = train(data, None, choice, loss, config, at, progress=progress)
-            faces = faces_cut(model, surrogate.given(observed[0]))
-            if not faces.any():
-                break
-            boxes.append(reopened(model, boxes, faces))
+        on = partial(_trained, choice, loss, config, where, progress)
+        surrogate, data, again = _without_cut_faces(model, observed[0], sets, boxes, on)
         records.append(
             {
                 "simulations": count,
@@ -194,12 +186,12 @@ def focus(
                 "upper": boxes[-1].upper.tolist(),
                 "share": None if region is None else region.share,
                 "drop": None if region is None else region.drop,
-                "reopened": trainings - 1,
+                "reopened": again,
             }
         )
         if spent < n:
             # Where the box was cut too near, the latest ones were simulated in the wrong place.
-            region = next_region(surrogate, data, count if trainings == 1 else len(data), r)
+            region = next_region(surrogate, data, len(data) if again else count, r)
     assert surrogate is not None
     digest = hashlib.sha256(np.ascontiguousarray(observed[0]).tobytes()).hexdigest()
     record = {"data": digest, "drop": c, "n": n, "rounds": records}
@@ -207,6 +199,41 @@ def focus(
     if folder is not None:
         result.save(folder / "surrogate")
     return result
+
+
+def _trained(
+    network: NetworkChoice,
+    loss: Loss | None,
+    config: TrainConfig,
+    folder: Path | None,
+    progress: bool | None,
+    data: Dataset,
+    again: int,
+) -> Surrogate:
+    """A round's surrogate; `again`: how often it was trained before."""
+    own = f"surrogate-{again + 1}" if again else "surrogate"
+    at = None if folder is None else folder / own
+    return train(data, None, network, loss, config, at, progress=progress)
+
+
+def _without_cut_faces(
+    model: Model,
+    observed: NDArray[Any],
+    sets: Sequence[Dataset],
+    boxes: list[Space],
+    trained: Callable[[Dataset, int], Surrogate],
+) -> tuple[Surrogate, Dataset, int]:
+    """The surrogate of the last box, its data, and how often sides of that box were opened again:
+    those on which the surrogate has not fallen off. Each new box joins `boxes`."""
+    again = 0
+    while True:
+        data = _inside(sets, boxes[-1])
+        surrogate = trained(data, again)
+        faces = faces_cut(model, surrogate.given(observed))
+        if not faces.any():
+            return surrogate, data, again
+        boxes.append(reopened(model, boxes, faces))
+        again += 1
 
 
 def _as_before(network: NetworkChoice, before: Surrogate | None) -> NetworkChoice:
