@@ -17,7 +17,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterator
-from functools import partial
+from functools import cache
 from typing import Any
 
 import jax
@@ -25,6 +25,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from keepscore.checks import Floats
+from keepscore.networks.compilation import compiler_options
 
 BATCH, RATE, L2 = 200, 1e-3, 1e-4
 BETA1, BETA2, EPSILON = 0.9, 0.999, 1e-8
@@ -95,10 +96,10 @@ def fit(
     for _ in range(MOST_EPOCHS):
         order = order[_shuffled(len(x), rng)]
         batches = jnp.asarray(order[:whole].reshape(-1, BATCH))
-        state, loss = _epoch(state, rows, labels, batches, steps)
+        state, loss = _epoch()(state, rows, labels, batches, steps)
         total, steps = float(loss) * BATCH, steps + len(batches)
         if whole < len(x):
-            state, loss = _epoch(state, rows, labels, jnp.asarray(order[None, whole:]), steps)
+            state, loss = _epoch()(state, rows, labels, jnp.asarray(order[None, whole:]), steps)
             total, steps = total + float(loss) * (len(x) - whole), steps + 1
         losses.append(total / len(x))
         idle = idle + 1 if losses[-1] > best - TOLERANCE else 0
@@ -139,12 +140,15 @@ def _loss(layers: Layers, x: jax.Array, label: jax.Array) -> jax.Array:
     return entropy + 0.5 * L2 / len(x) * sum(jnp.sum(w * w) for w, _ in layers)
 
 
-@partial(jax.jit, donate_argnums=0)
-def _epoch(
+@cache
+def _epoch() -> Any:
+    """state, x, label, batches, steps -> one pass over the batches, and the sum of their losses."""
+    return jax.jit(_pass, donate_argnums=0, compiler_options=compiler_options())
+
+
+def _pass(
     state: Any, x: jax.Array, label: jax.Array, batches: jax.Array, steps: jax.Array
 ) -> tuple[Any, jax.Array]:
-    """One pass over the batches; the sum of their losses."""
-
     def update(carry: Any, index: jax.Array) -> tuple[Any, jax.Array]:
         (layers, mean, square), t = carry
         loss, gradient = jax.value_and_grad(_loss)(layers, x[index], label[index])
