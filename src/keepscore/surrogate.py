@@ -406,10 +406,13 @@ class Surrogate:
                 _warn_of_far(self.network.network.far(x, FARTHEST, FARTHEST_LOGARITHM))
             return
         scale = self.network
+        _warn_of_off_plane(scale.view, x)
+        x = scale.view.shown(np.asarray(x, np.float64)) if scale.view != networks.ALL else x
         mean, sd = (np.asarray(a, np.float64) for a in (scale.x_mean, scale.x_sd))
         _warn_of_changed(x, mean, np.isinf(sd), self.missing)
         reach = FARTHEST * sd
-        if lowest >= (mean - reach).max() and highest <= (mean + reach).min():
+        whole = scale.view == networks.ALL
+        if whole and lowest >= (mean - reach).max() and highest <= (mean + reach).min():
             return  # all of x, whatever the entry
         far = (x < mean - reach) | (x > mean + reach)
         if scale.z_mean is not None and scale.z_sd is not None:
@@ -645,6 +648,34 @@ def _warn_of_far(far: NDArray[np.bool_]) -> None:
             KeepscoreWarning,
             stacklevel=4,
         )
+
+
+def _warn_of_off_plane(view: networks.View, x: NDArray[Any]) -> None:
+    """Of rows that are not parts of the whole that all simulations were parts of, or in which other
+    entries do not follow from the rest as they did in all simulations."""
+    unlike = view.unlike(x)
+    if not unlike.any():
+        return
+    first = x[tuple(np.argwhere(unlike)[0])]
+    if view.whole is not None:
+        what = (
+            f"whose parts were above zero and added up to {view.whole:g}: the first adds up to "
+            f"{first.sum():g}, its least part is {first.min():g}. What counts here are the ratios "
+            "of its parts, with zeros as if they were the smallest number there is. Are the units "
+            "the same? Can the model produce zeros?"
+        )
+    else:
+        others = [j for j in range(x.shape[-1]) if j not in (view.kept or ())]
+        what = (
+            f"in which the entries {others} of a row followed from the others (a total beside its "
+            "parts, one length in two units). They are not looked at. Can the model produce such "
+            "data?"
+        )
+    warnings.warn(
+        f"{int(unlike.sum())} row(s) of x are not like those of any simulation, {what}",
+        KeepscoreWarning,
+        stacklevel=4,
+    )
 
 
 def _warn_of_changed(

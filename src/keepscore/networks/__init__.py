@@ -27,6 +27,7 @@ from keepscore.networks.catalogue import (
     rows_to_learn_from,
     size_by_rows,
     standardise,
+    takes_view,
 )
 from keepscore.networks.categories import CategoriesNetwork, has_few_values
 from keepscore.networks.conditional import ConditionalSetNetwork, has_discrete_rows
@@ -43,8 +44,10 @@ from keepscore.networks.paths import PathNetwork, is_path
 from keepscore.networks.quadratic import QuadraticNetwork
 from keepscore.networks.sequence import SequenceNetwork
 from keepscore.networks.spectral import SpectralNetwork, TailedSpectralNetwork
+from keepscore.networks.view import ALL, View, view_of
 
 __all__ = [
+    "ALL",
     "ENTRIES",
     "FAMILIES",
     "FEW",
@@ -66,6 +69,7 @@ __all__ = [
     "SpectralNetwork",
     "TailedSpectralNetwork",
     "Tree",
+    "View",
     "Weights",
     "computation",
     "count_weights",
@@ -93,4 +97,6 @@ __all__ = [
     "split",
     "standardise",
     "takes_missing",
+    "takes_view",
+    "view_of",
 ]

@@ -40,6 +40,8 @@ Entries, states or channels with heavy tails (`tails`) are scaled by median and 
 and drawn in by arsinh, in networks that are no densities: otherwise the few largest values set the
 scale of all others. Those that are never negative and lean on zero are taken by their logarithm,
 all but. Those that never varied have an infinite scale: the network sees 0, whatever comes later.
+Rows that are parts of a whole, or hold entries that follow from others, are shown in other
+coordinates first (`view`).
 
 By `size_free = True`, that the same weights serve x of other shapes than it was built for, of as
 many axes. By `takes_missing = True`, that x may hold NaN, "not observed" (see `masking`); other
@@ -56,6 +58,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, PyTree
 from numpy.typing import NDArray
+
+from keepscore.networks.view import ALL, View
 
 Tree: TypeAlias = PyTree  # a network, or anything else that JAX takes apart into leaves
 Weights: TypeAlias = PyTree[Array]  # a network's trained arrays, None where it has something else
@@ -154,7 +158,7 @@ class Scaled(eqx.Module):
     h(x, theta) = network((x - x_mean) / x_sd, (theta - theta_mean) / theta_sd) is a function of the
     working theta: its score is taken of the composition, so the factor 1 / theta_sd is in it.
     drawn_in: x with heavy tails or near zero; the network sees z = arsinh((x - x_mean) / x_sd), or
-    (z - z_mean) / z_sd where these are given.
+    (z - z_mean) / z_sd where these are given. x here is what `view` shows of it.
     """
 
     network: Network
@@ -165,12 +169,13 @@ class Scaled(eqx.Module):
     drawn_in: bool = eqx.field(static=True, default=False)
     z_mean: NDArray[np.float32] | None = None
     z_sd: NDArray[np.float32] | None = None
+    view: View = eqx.field(static=True, default=ALL)
 
     def features(self, x: Float[Array, "b ..."]) -> Float[Array, "b f"]:
         return self.network.features(self.scaled_x(x))
 
     def scaled_x(self, x: Float[Array, "b ..."]) -> Float[Array, "b ..."]:
-        z = (x - self.x_mean) / self.x_sd
+        z = (self.view.shown(x) - self.x_mean) / self.x_sd
         if self.drawn_in:
             z = jnp.arcsinh(z)
         if self.z_mean is not None and self.z_sd is not None:

@@ -105,6 +105,7 @@ from keepscore.networks.base import (
     takes_missing,
 )
 from keepscore.networks.safetensors_io import hollow
+from keepscore.networks.view import ALL, View
 from keepscore.numerics.alike import all_alike
 
 
@@ -116,6 +117,8 @@ class Family:
     sizes: Mapping[str, Mapping[str, Any]]
     # The same for data with holes, if it can be.
     masked: Callable[..., Any] | None = None
+    # Of numbers whose places mean nothing, in rows of x or all of x: any `View` of them will do.
+    of_numbers: bool = False
 
 
 FAMILIES: dict[str, Family] = {
@@ -135,7 +138,7 @@ FAMILIES: dict[str, Family] = {
         local_field.SIZES,
         local_field.MaskedTailedLocalFieldNetwork,
     ),
-    "mlp": Family(mlp.MLP, mlp.SIZES, masking.masked(mlp.MLP)),
+    "mlp": Family(mlp.MLP, mlp.SIZES, masking.masked(mlp.MLP), of_numbers=True),
     "markov": Family(markov.MarkovNetwork, markov.SIZES, masking.masked(markov.MarkovNetwork)),
     "quadratic": Family(quadratic.QuadraticNetwork, quadratic.SIZES),
     "spectral": Family(spectral.SpectralNetwork, spectral.SIZES),
@@ -146,24 +149,34 @@ FAMILIES: dict[str, Family] = {
     "sites": Family(sites.SitesNetwork, sites.SIZES, sites.SitesNetwork),
     "timed": Family(markov.TimedMarkovNetwork, markov.SIZES, markov.TimedMarkovNetwork),
     "residual": Family(
-        residual.ResidualNetwork, residual.SIZES, masking.masked(residual.ResidualNetwork)
+        residual.ResidualNetwork,
+        residual.SIZES,
+        masking.masked(residual.ResidualNetwork),
+        of_numbers=True,
     ),
-    "set": Family(residual.ResidualSetNetwork, residual.SIZES, masking.MaskedSetNetwork),
-    "mixture": Family(mixture.MixtureNetwork, mixture.SIZES),
+    "set": Family(
+        residual.ResidualSetNetwork, residual.SIZES, masking.MaskedSetNetwork, of_numbers=True
+    ),
+    "mixture": Family(mixture.MixtureNetwork, mixture.SIZES, of_numbers=True),
     "mixture-set": Family(
-        mixture.MixtureSetNetwork, mixture.SIZES, masking.MaskedMixtureSetNetwork
+        mixture.MixtureSetNetwork,
+        mixture.SIZES,
+        masking.MaskedMixtureSetNetwork,
+        of_numbers=True,
     ),
     "conditional-set": Family(
         conditional.ConditionalSetNetwork, conditional.SIZES, conditional.ConditionalSetNetwork
     ),
     "counts": Family(counts.CountsNetwork, counts.SIZES),
-    "independent": Family(independent.IndependentNetwork, independent.SIZES),
+    "independent": Family(independent.IndependentNetwork, independent.SIZES, of_numbers=True),
     "independent-counts": Family(counts.IndependentCountsNetwork, independent.SIZES),
     "mixed": Family(counts.MixedNetwork, counts.SIZES),
     "independent-mixed": Family(counts.IndependentMixedNetwork, independent.SIZES),
-    "regression": Family(regression.RegressionNetwork, regression.SIZES),
+    "regression": Family(regression.RegressionNetwork, regression.SIZES, of_numbers=True),
     "categories": Family(categories.CategoriesNetwork, categories.SIZES),
-    "series": Family(series.SeriesNetwork, series.SIZES, series.MaskedSeriesNetwork),
+    "series": Family(
+        series.SeriesNetwork, series.SIZES, series.MaskedSeriesNetwork, of_numbers=True
+    ),
     "events": Family(series.EventsNetwork, series.SIZES, series.EventsNetwork),
     # Of chosen entries of x, which no name can tell.
     "residual-entries": Family(entries.ResidualOfEntries, {}),
@@ -223,15 +236,17 @@ def resolve(
     holes: str = masking.NONE,
     discrete: bool = False,
     to_learn_from: int = 0,
+    view: View = ALL,
 ) -> Network:
     """A network for such data, from a name, a module, or a function of a key that makes one.
 
     contacts: weights (K, K) of the graph that a chain x (T, K) lives on, if it does. continuous:
     whether x is, entry by entry (`is_continuous`). holes: whether, and how, x is missing
     (`masking.holes_of`). discrete: whether rows of x have entries with few values
-    (`conditional.has_discrete_rows`). to_learn_from: see `rows_to_learn_from`.
+    (`conditional.has_discrete_rows`). to_learn_from: see `rows_to_learn_from`. view: what is to be
+    shown of x to networks of numbers (`takes_view`).
     """
-    whole = holes == masking.NONE
+    whole, shape = holes == masking.NONE, tuple(x_shape)
     if isinstance(network, str):
         on_graph = contacts is not None
         family, size = _parse(network, x_shape, structure, on_graph, continuous, holes, discrete)
@@ -243,7 +258,8 @@ def resolve(
             return graph.GraphNetworkMaker(weights, size, tuple(x_shape), d, timed)(key)
         rng = np.random.default_rng(np.asarray(jax.random.key_data(key)).ravel())
         build = FAMILIES[family].build if whole else _masked(family)
-        built = build(tuple(x_shape), d, rng, **FAMILIES[family].sizes[size])
+        shape = view.shape(x_shape) if FAMILIES[family].of_numbers else shape
+        built = build(shape, d, rng, **FAMILIES[family].sizes[size])
     elif isinstance(network, Network) and not isinstance(network, type):
         built = network
     elif callable(network):
@@ -259,7 +275,7 @@ def resolve(
             "network must be 'auto', a size such as '30k', an Equinox module with features(x) and "
             f"head(features, theta), or a function of a key that makes one; got {network!r}."
         )
-    made = require_network(built, x_shape, d)
+    made = require_network(built, shape, d)
     if not whole and not takes_missing(made):
         raise MissingError(
             f"These data have missing values (NaN), and {type(made).__name__} does not say that it "
@@ -347,9 +363,11 @@ def standardise(
     low: np.ndarray,
     high: np.ndarray,
     theta: np.ndarray | None = None,
+    view: View = ALL,
 ) -> Scaled:
     """Scale x as the network's `x_scale` says (see `base`) and theta by its training box. Networks
-    that begin at a regression of x on theta need that of each row of x."""
+    that begin at a regression of x on theta need that of each row of x. view: what the network was
+    built to be shown of x."""
     by_shape = {2: "entries", 3: "states"}.get(x.ndim, "whole")
     kind = getattr(network, "x_scale", by_shape)
     if kind not in X_SCALES:
@@ -357,7 +375,7 @@ def standardise(
     timed = kind in ("times", "times, states")
     own = {"entries": (0,), "states": (0, 1), "places": (0, 1, 2)}
     over = own.get(kind, (0, 1) if timed else tuple(range(x.ndim)))
-    values = np.asarray(x, dtype=np.float64)
+    values = view.shown(np.asarray(x, dtype=np.float64))
     counted = isinstance(network, counts.DensityOfCounts)  # which has its own way with tails
     by_entry = kind in own and not counted
     leaning = tails.lean_on_zero(values, over) if by_entry else np.zeros((), dtype=bool)
@@ -411,9 +429,10 @@ def standardise(
         drawn_in,
         z_mean,
         z_sd,
+        view,
     )
     if isinstance(network, regression.RegressionNetwork) and theta is not None:
-        both = scaled.scaled_x(jnp.asarray(values)), scaled.scaled_theta(jnp.asarray(theta))
+        both = scaled.scaled_x(jnp.asarray(x)), scaled.scaled_theta(jnp.asarray(theta))
         fitted = network.fitted_to(*(np.asarray(a, np.float64) for a in both))
         scaled = eqx.tree_at(lambda s: s.network, scaled, fitted)
     return scaled
@@ -460,6 +479,11 @@ def describe(network: Network, x_shape: Sequence[int], d: int) -> dict[str, Any]
             base["drawn_in"] = True
         if network.z_mean is not None:
             base["centred"] = True
+        if network.view.whole is not None:
+            base["whole"] = network.view.whole
+        if network.view.kept is not None:
+            base["kept"] = list(network.view.kept)
+            base["rule"] = [list(one) for one in network.view.rule]
     found = _family_of(inner)
     if found is not None:
         name, with_holes = found
@@ -503,15 +527,17 @@ def rebuild(
     shape, d = description.get("x_shape"), description.get("d")
     if not _is_shape(shape) or type(d) is not int or not 0 < d <= LARGEST_AXIS:
         raise FormatError("The description of the network has no valid x_shape and d.")
+    view = _view(description, shape)
+    seen = list(view.shape(shape))
     if description.get("family") == "user":
         network = _of_user(description, module, shape, d)
     else:
-        network = _skeleton(description, shape, d, weights)
+        network = _skeleton(description, seen, d, weights)
     if "scaled" not in description:
         return network
     axes = description["scaled"]
-    if not _is_shape(axes) or axes != shape[len(shape) - len(axes) :]:
-        raise FormatError(f"The scale of x has the axes {axes!r:.100}, which do not fit x {shape}.")
+    if not _is_shape(axes) or axes != seen[len(seen) - len(axes) :]:
+        raise FormatError(f"The scale of x has the axes {axes!r:.100}, which do not fit x {seen}.")
     try:
         of_x, of_theta = hollow(axes, np.float32), hollow([d], np.float32)
     except ValueError as error:  # more entries than any array can have
@@ -519,9 +545,48 @@ def rebuild(
     for name in ("drawn_in", "centred"):
         if type(value := description.get(name, False)) is not bool:
             raise FormatError(f"{name} of the network must be true or false; got {value!r:.60}.")
-    centred = (of_x, of_x) if description.get("centred", False) else (None, None)
+    of_z = of_x if description.get("centred", False) else None
     drawn_in = description.get("drawn_in", False)
-    return Scaled(network, of_x, of_x, of_theta, of_theta, drawn_in, *centred)
+    return Scaled(network, of_x, of_x, of_theta, of_theta, drawn_in, of_z, of_z, view)
+
+
+def _view(description: Mapping[str, Any], shape: Sequence[int]) -> View:
+    """What a network of numbers is shown of x of this shape."""
+    whole, kept, rule = (description.get(name) for name in ("whole", "kept", "rule"))
+    if whole is None and kept is None and rule is None:
+        return ALL
+    family = FAMILIES.get(str(description.get("family")))
+    if "scaled" not in description or not shape or family is None or not family.of_numbers:
+        raise FormatError("Only scaled networks of numbers are shown x in other coordinates.")
+    if whole is not None:
+        positive = type(whole) is float and 0 < whole < math.inf
+        if positive and kept is None and rule is None and shape[-1] > 1:
+            return View(whole=whole)
+        raise FormatError(f"Parts of x cannot add up to {whole!r:.60}.")
+    p = shape[-1]
+    if (
+        isinstance(kept, list)
+        and 0 < len(kept) < p
+        and all(type(j) is int and 0 <= j < p for j in kept)
+        and sorted(set(kept)) == kept
+        and isinstance(rule, list)
+        and len(rule) == p - len(kept)
+        and all(_are_numbers(one, len(kept) + 2) for one in rule)
+    ):
+        return View(kept=tuple(kept), rule=tuple(tuple(one) for one in rule))
+    raise FormatError(f"These are no entries of x {shape} that are shown: {kept!r:.60}.")
+
+
+def _are_numbers(values: Any, count: int) -> bool:
+    if not isinstance(values, list) or len(values) != count:
+        return False
+    return all(type(a) is float and math.isfinite(a) for a in values)
+
+
+def takes_view(network: Network) -> bool:
+    """Whether a network of ours may be shown x in other coordinates."""
+    found = _family_of(network)
+    return found is not None and FAMILIES[found[0]].of_numbers
 
 
 def _of_user(

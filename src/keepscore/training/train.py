@@ -468,11 +468,15 @@ def _networks(
     discrete = networks.has_discrete_rows(sample)
     holes = networks.holes_of(sample, declares_missing(data))
     to_learn_from = networks.rows_to_learn_from(len(data), sample, rows.scores)
+    # A network that is given, and one fed x as it is, see all of it.
+    ours = isinstance(network, str) and config.scale_inputs and continuous
+    ours = ours and holes != networks.ENTRIES and _in_rows(data)
+    view = networks.view_of(sample) if ours else networks.ALL
 
     def make(key: jax.Array) -> Network:
         return networks.resolve(
             network, x_shape, d, data.structure, key, contacts, continuous, holes, discrete,
-            to_learn_from,
+            to_learn_from, view,
         )  # fmt: skip
 
     seeds = np.random.SeedSequence(config.seed).generate_state(config.members)
@@ -487,13 +491,20 @@ def _networks(
     if config.scale_inputs:
         box = _theta_range(data.space)
         theta = theta_sample(rows)
-        many = [networks.standardise(one, sample, *box, theta) for one in many]
+        shown = view if networks.takes_view(built) else networks.ALL
+        many = [networks.standardise(one, sample, *box, theta, shown) for one in many]
         built = many[0]
     weights, rest = networks.split(built)
     if config.members > 1:
         every = [networks.split(one)[0] for one in many]
         weights = jax.tree.map(lambda *leaves: jnp.stack(leaves), *every)
     return built, weights, rest
+
+
+def _in_rows(data: Dataset) -> bool:
+    """Whether x is one row of numbers, or rows that are alike."""
+    axes = len(data.x.shape) - 1
+    return axes == 1 or (axes == 2 and data.structure in ("iid", "series"))
 
 
 def _theta_range(space: Space) -> tuple[Floats, Floats]:

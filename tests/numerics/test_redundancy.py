@@ -1,0 +1,80 @@
+"""Entries that follow from others are found, whatever the units; those that nearly do are not."""
+
+import numpy as np
+import pytest
+
+from keepscore.numerics.redundancy import following, rule_of, whole_of
+
+RNG = np.random.default_rng(3)
+
+
+def found(rows):
+    return np.flatnonzero(following(rows)).tolist()
+
+
+@pytest.mark.parametrize("p", [1, 2, 6])
+def test_of_independent_entries_none_follows(p):
+    assert found(RNG.standard_normal((400, p))) == []
+
+
+@pytest.mark.parametrize("scale", [1e-6, 1.0, 1e6])
+def test_a_total_follows_from_its_parts_in_any_units(scale):
+    a, b = scale * RNG.gamma(2.0, size=(2, 400))
+    rows = np.c_[a, b, a + b, 3 * scale + 2 * a]
+    assert found(rows) == [2, 3]
+    assert found(rows[:, ::-1]) == [2, 3]  # the later ones, in any order
+    assert found(rows.astype(np.float32).astype(float)) == [2, 3]  # rounded to float32
+
+
+@pytest.mark.parametrize("scale", [1e-6, 1.0, 1e6])
+def test_the_rule_by_which_they_follow_is_found(scale):
+    a, b = scale * RNG.gamma(2.0, size=(2, 400))
+    rows = np.c_[a, a + b, b, 3 * scale + 2 * a]
+    left_out = following(rows)
+    spread, constant, *slopes = rule_of(rows, left_out).T
+    np.testing.assert_allclose(spread, rows[:, 2:].std(axis=0))
+    np.testing.assert_allclose(constant, [0, 3 * scale], atol=1e-9 * scale)
+    np.testing.assert_allclose(slopes, [[-1, 2], [1, 0]], atol=1e-9)
+
+
+def test_what_is_nearly_a_total_does_not_follow():
+    """The control: a thousandth of its own is enough to be an entry of its own."""
+    a, b = RNG.standard_normal((2, 400))
+    assert found(np.c_[a, b, a + b + 1e-3 * RNG.standard_normal(400)]) == []
+    assert found(np.c_[a, b, a * b]) == []  # not linear
+
+
+def test_rows_that_are_missing_do_not_count_and_few_rows_say_nothing():
+    a, b = RNG.standard_normal((2, 400))
+    rows = np.c_[a, b, a + b]
+    holes = rows.copy()
+    holes[::3] = np.nan
+    assert found(holes) == [2]
+    assert found(rows[:8]) == []  # three entries and a mean want more
+    assert found(np.full((5, 3), np.nan)) == []
+
+
+@pytest.mark.parametrize("whole", [1.0, 24.0, 100.0])
+@pytest.mark.parametrize("p", [2, 6])
+def test_parts_of_a_whole_are_known_by_their_sum(whole, p):
+    rows = whole * RNG.dirichlet(np.full(p, 2.0), 400)
+    assert whole_of(rows) == pytest.approx(whole)
+    assert whole_of(rows.astype(np.float32).astype(float)) == pytest.approx(whole, rel=1e-5)
+    holes = np.where(np.arange(400)[:, None] % 2 == 0, np.nan, rows)
+    assert whole_of(holes) == pytest.approx(whole)
+
+
+@pytest.mark.parametrize(
+    "rows",
+    [
+        RNG.gamma(2.0, size=(400, 3)),  # sums differ
+        np.where(np.arange(400)[:, None] == 7, [1.0, 0.0, 0.0], RNG.dirichlet(np.ones(3), 400)),
+        np.c_[a := RNG.standard_normal((400, 2)), 1 - a.sum(axis=1)],  # some below zero
+        np.ones((400, 1)),
+        np.full((400, 2), 0.5),  # nothing varies
+        RNG.dirichlet(np.ones(3), 400)[:8],  # too few
+        np.full((400, 3), np.nan),
+    ],
+)
+def test_other_rows_are_no_parts(rows):
+    assert whole_of(rows) is None
