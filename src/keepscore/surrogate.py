@@ -406,7 +406,7 @@ class Surrogate:
                 _warn_of_far(self.network.network.far(x, FARTHEST, FARTHEST_LOGARITHM))
             return
         scale = self.network
-        _warn_of_off_plane(scale.view, x)
+        _warn_of_unlike(scale.view, x)
         x = scale.view.shown(np.asarray(x, np.float64)) if scale.view != networks.ALL else x
         mean, sd = (np.asarray(a, np.float64) for a in (scale.x_mean, scale.x_sd))
         _warn_of_changed(x, mean, np.isinf(sd), self.missing)
@@ -650,32 +650,20 @@ def _warn_of_far(far: NDArray[np.bool_]) -> None:
         )
 
 
-def _warn_of_off_plane(view: networks.View, x: NDArray[Any]) -> None:
-    """Of rows that are not parts of the whole that all simulations were parts of, or in which other
-    entries do not follow from the rest as they did in all simulations."""
-    unlike = view.unlike(x)
-    if not unlike.any():
+def _warn_of_unlike(view: networks.View, x: NDArray[Any]) -> None:
+    """Of rows that lie where no simulation can have been: parts of another whole, say."""
+    if view == networks.ALL:
         return
-    first = x[tuple(np.argwhere(unlike)[0])]
-    if view.whole is not None:
-        what = (
-            f"whose parts were above zero and added up to {view.whole:g}: the first adds up to "
-            f"{first.sum():g}, its least part is {first.min():g}. What counts here are the ratios "
-            "of its parts, with zeros as if they were the smallest number there is. Are the units "
-            "the same? Can the model produce zeros?"
+    rows = np.asarray(x, np.float64)
+    unlike = view.unlike(rows)
+    if unlike.any():
+        first = rows[tuple(np.argwhere(unlike)[0])]
+        warnings.warn(
+            f"{int(unlike.sum())} row(s) of x are not like those of any simulation, "
+            f"{view.what_is_unlike(first)}",
+            KeepscoreWarning,
+            stacklevel=4,
         )
-    else:
-        others = [j for j in range(x.shape[-1]) if j not in (view.kept or ())]
-        what = (
-            f"in which the entries {others} of a row followed from the others (a total beside its "
-            "parts, one length in two units). They are not looked at. Can the model produce such "
-            "data?"
-        )
-    warnings.warn(
-        f"{int(unlike.sum())} row(s) of x are not like those of any simulation, {what}",
-        KeepscoreWarning,
-        stacklevel=4,
-    )
 
 
 def _warn_of_changed(

@@ -44,7 +44,7 @@ from keepscore.networks.paths import PathNetwork, is_path
 from keepscore.networks.quadratic import QuadraticNetwork
 from keepscore.networks.sequence import SequenceNetwork
 from keepscore.networks.spectral import SpectralNetwork, TailedSpectralNetwork
-from keepscore.networks.view import ALL, View, view_of
+from keepscore.networks.views import ALL, View, view_of
 
 __all__ = [
     "ALL",

@@ -59,7 +59,7 @@ import numpy as np
 from jaxtyping import Array, Float, PyTree
 from numpy.typing import NDArray
 
-from keepscore.networks.view import ALL, View
+from keepscore.networks.views import ALL, View
 
 Tree: TypeAlias = PyTree  # a network, or anything else that JAX takes apart into leaves
 Weights: TypeAlias = PyTree[Array]  # a network's trained arrays, None where it has something else

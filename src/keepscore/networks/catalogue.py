@@ -105,7 +105,7 @@ from keepscore.networks.base import (
     takes_missing,
 )
 from keepscore.networks.safetensors_io import hollow
-from keepscore.networks.view import ALL, View
+from keepscore.networks.views import ALL, View, from_plain
 from keepscore.numerics.alike import all_alike
 
 
@@ -249,9 +249,10 @@ def resolve(
     whole, shape = holes == masking.NONE, tuple(x_shape)
     if isinstance(network, str):
         on_graph = contacts is not None
-        family, size = _parse(network, x_shape, structure, on_graph, continuous, holes, discrete)
-        if network.lower() == "auto" and f"{family}-{size}" == AUTO_ROWS:
-            size = size_by_rows(to_learn_from)
+        of_what = x_shape, structure, on_graph, continuous, holes, discrete
+        if network.lower() == "auto":
+            network = name_of_auto(*of_what, to_learn_from)
+        family, size = _parse(network, *of_what)
         if family in ("graph", "timed-graph") and contacts is not None:
             timed = family == "timed-graph"
             weights = np.asarray(contacts)
@@ -479,11 +480,8 @@ def describe(network: Network, x_shape: Sequence[int], d: int) -> dict[str, Any]
             base["drawn_in"] = True
         if network.z_mean is not None:
             base["centred"] = True
-        if network.view.whole is not None:
-            base["whole"] = network.view.whole
-        if network.view.kept is not None:
-            base["kept"] = list(network.view.kept)
-            base["rule"] = [list(one) for one in network.view.rule]
+        if network.view != ALL:
+            base["view"] = network.view.plain()
     found = _family_of(inner)
     if found is not None:
         name, with_holes = found
@@ -552,35 +550,12 @@ def rebuild(
 
 def _view(description: Mapping[str, Any], shape: Sequence[int]) -> View:
     """What a network of numbers is shown of x of this shape."""
-    whole, kept, rule = (description.get(name) for name in ("whole", "kept", "rule"))
-    if whole is None and kept is None and rule is None:
+    if "view" not in description:
         return ALL
     family = FAMILIES.get(str(description.get("family")))
-    if "scaled" not in description or not shape or family is None or not family.of_numbers:
+    if "scaled" not in description or family is None or not family.of_numbers:
         raise FormatError("Only scaled networks of numbers are shown x in other coordinates.")
-    if whole is not None:
-        positive = type(whole) is float and 0 < whole < math.inf
-        if positive and kept is None and rule is None and shape[-1] > 1:
-            return View(whole=whole)
-        raise FormatError(f"Parts of x cannot add up to {whole!r:.60}.")
-    p = shape[-1]
-    if (
-        isinstance(kept, list)
-        and 0 < len(kept) < p
-        and all(type(j) is int and 0 <= j < p for j in kept)
-        and sorted(set(kept)) == kept
-        and isinstance(rule, list)
-        and len(rule) == p - len(kept)
-        and all(_are_numbers(one, len(kept) + 2) for one in rule)
-    ):
-        return View(kept=tuple(kept), rule=tuple(tuple(one) for one in rule))
-    raise FormatError(f"These are no entries of x {shape} that are shown: {kept!r:.60}.")
-
-
-def _are_numbers(values: Any, count: int) -> bool:
-    if not isinstance(values, list) or len(values) != count:
-        return False
-    return all(type(a) is float and math.isfinite(a) for a in values)
+    return from_plain(description["view"], shape)
 
 
 def takes_view(network: Network) -> bool:
@@ -672,9 +647,12 @@ def name_of_auto(
     continuous: bool,
     holes: str,
     discrete: bool = False,
+    to_learn_from: int = 0,
 ) -> str:
     """The network that "auto" stands for."""
-    return "-".join(_parse("auto", x_shape, structure, on_graph, continuous, holes, discrete))
+    found = _parse("auto", x_shape, structure, on_graph, continuous, holes, discrete)
+    name = "-".join(found)
+    return f"{found[0]}-{size_by_rows(to_learn_from)}" if name == AUTO_ROWS else name
 
 
 def _parse(

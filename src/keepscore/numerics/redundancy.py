@@ -5,7 +5,8 @@ density. Entry j follows from those before it if what a linear function of these
 standard deviation below 1e-5 of its own, which no network in float32 can tell from none.
 
 Rows are parts of a whole if all entries are above zero and add up to the same number in every row:
-shares of time, of sand, silt and clay. They lie on a plane too, and bounded by zero within it.
+shares of time, of sand, silt and clay. They lie on a plane too, and bounded by zero within it. Rows
+of two entries are directions if all have the same length.
 """
 
 from __future__ import annotations
@@ -65,3 +66,14 @@ def whole_of(rows: Floats) -> float | None:
     whole = float(total.mean())
     same = bool(np.abs(total - whole).max() <= SUM * whole)
     return whole if same and bool((rows.std(axis=0) > 0).all()) else None
+
+
+def radius_of(rows: Floats) -> float | None:
+    """The length of all rows (m, 2), if they are directions; rows with NaN do not count."""
+    rows = rows[~np.isnan(rows).any(axis=1)]
+    if rows.shape[1] != 2 or len(rows) <= ENOUGH * 3:
+        return None
+    length = np.hypot(rows[:, 0], rows[:, 1])
+    radius = float(length.mean())
+    same = bool(np.abs(length - radius).max() <= SUM * radius)
+    return radius if same and bool((rows.std(axis=0) > SUM * radius).any()) else None

@@ -23,7 +23,9 @@ some data and worse on others, and nobody can tell beforehand:
                                  neighbours are other than any two entries (`numerics/order.py`); x
                                  of few or of many numbers (`networks/paths.py`). Also where
                                  "series" is declared and rows are not continuous, which have no
-                                 density of their own
+                                 density of their own, or lie on a curve
+    ratios of rows               where "iid" is declared and rows lie on a curve or a surface
+                                 (`numerics/dimension.py`), where no density of theirs is finite
 
 They are trained, the same in all else, and judged on the same held-out rows by
 
@@ -67,6 +69,7 @@ from keepscore.data.dataset import Dataset
 from keepscore.models.base import declares_missing
 from keepscore.networks import Network
 from keepscore.numerics.dependence import telling
+from keepscore.numerics.dimension import is_thin
 from keepscore.numerics.order import order_matters
 from keepscore.space import Space
 from keepscore.surrogate import Surrogate
@@ -78,6 +81,7 @@ COUNTED, MIXED = ("counts-3k", "counts-10k"), ("mixed-3k", "mixed-10k")
 INDEPENDENT, INDEPENDENT_COUNTS = "independent-30k", "independent-counts-30k"
 INDEPENDENT_MIXED, REGRESSION = "independent-mixed-30k", "regression-10k"
 CATEGORIES, MAP, PATH = ("categories-3k", "categories-30k"), "map-30k", "path-30k"
+RATIO = "set-25k"  # of likelihoods, not a density
 MOST_IN_DENSITY = 32  # numbers: a Cholesky factor has half their square
 LEAST_TO_SCREEN = 17
 MOST_ROWS = 30_000
@@ -96,12 +100,16 @@ def others(rows: Rows, data: Dataset) -> dict[str, Choice]:
     """What to try besides the first choice of "auto", by name; nothing where that is made for what
     the data declare."""
     x_shape, d = data.x.shape[1:], data.space.d
-    if len(rows) > MOST_ROWS or data.structure not in (None, "series"):
+    if len(rows) > MOST_ROWS or data.structure not in (None, "iid", "series"):
         return {}
     missing, on_graph = declares_missing(data), getattr(data, "contacts", None) is not None
     sample = x_sample(rows)
+    if data.structure == "iid":
+        dense = name_of_first(rows, data).startswith("mixture-set")
+        return {RATIO: RATIO} if dense and _are_thin(sample) else {}
     if data.structure == "series":
-        return {} if missing or networks.is_continuous(sample) else _of_times(sample, x_shape, True)
+        dense = networks.is_continuous(sample) and not _are_thin(sample)
+        return {} if missing or dense else _of_times(sample, x_shape, True)
     found: dict[str, Choice] = {}
     if networks.is_map(x_shape) and not on_graph:
         found[MAP] = MAP
@@ -110,6 +118,14 @@ def others(rows: Rows, data: Dataset) -> dict[str, Choice]:
     if missing or first_choice(x_shape, missing) != FIRST:
         return found
     return {**found, **_of_few_numbers(rows, sample, x_shape, d)}
+
+
+def _are_thin(sample: np.ndarray) -> bool:
+    """Whether rows of numbers lie on a curve or a surface, as they are shown to networks."""
+    if not networks.is_continuous(sample) or sample.shape[-1] > MOST_IN_DENSITY:
+        return False
+    shown = networks.view_of(sample).shown(sample)
+    return is_thin(np.asarray(shown, np.float64).reshape(-1, shown.shape[-1]))
 
 
 def _of_times(sample: np.ndarray, x_shape: tuple[int, ...], known: bool) -> dict[str, Choice]:
@@ -123,6 +139,22 @@ def first_choice(x_shape: Sequence[int], missing: bool) -> str:
     """The network of all of x that "auto" takes where nothing is declared."""
     holes = networks.ENTRIES if missing else networks.NO_HOLES
     return networks.name_of_auto(x_shape, None, on_graph=False, continuous=True, holes=holes)
+
+
+def name_of_first(rows: Rows, data: Dataset) -> str:
+    """What "auto" stands for on such data, before anything is compared."""
+    sample = x_sample(rows)
+    if data.structure is None:
+        return first_choice(data.x.shape[1:], declares_missing(data))
+    return networks.name_of_auto(
+        data.x.shape[1:],
+        data.structure,
+        on_graph=False,
+        continuous=networks.is_continuous(sample),
+        holes=networks.holes_of(sample, declares_missing(data)),
+        discrete=networks.has_discrete_rows(sample),
+        to_learn_from=networks.rows_to_learn_from(len(data), sample, rows.scores),
+    )
 
 
 def _of_few_numbers(
@@ -161,7 +193,8 @@ def _of_few_numbers(
 
 def most_trainings(x_shape: Sequence[int], structure: str | None, scores: bool) -> int:
     """How many networks "auto" may train on such data, at most; scores: whether with them. (For a
-    declared series of counts it tries one more, which cannot be told before there are data.)"""
+    declared series of counts, and for rows on a curve, it tries one more, which cannot be told
+    before there are data.)"""
     if structure is not None:
         return 1
     in_order = _in_order(x_shape)

@@ -277,7 +277,7 @@ def _best_of_all(
     if not others or candidates.is_good(first, held):
         return first
     best = first
-    name_of_best = candidates.first_choice(data.x.shape[1:], declares_missing(data))
+    name_of_best = candidates.name_of_first(rows, data)
     parts = {name_of_best: candidates.criterion(first, held, config.seed)}
     alone = replace(config, guard=False)  # scores that did harm would show in the criterion
     for name, choice in others.items():
@@ -292,6 +292,14 @@ def _best_of_all(
     found = {name: float(values.mean()) for name, values in parts.items()}
     each = ", ".join(f"{name} {value:.3f}" for name, value in found.items())
     _tell(f'"auto" kept {name_of_best}; losses: {each}', progress)
+    if data.structure == "iid" and best is not first:
+        warnings.warn(
+            "The rows of x lie on a curve or a surface, so they have no density; a network that "
+            "needs none was kept, which learns more slowly. Leave out the entries that follow from "
+            "others (a product beside its factors), if there are some.",
+            KeepscoreWarning,
+            stacklevel=3,
+        )
     # The settings are those of the call, so that the same call finds its result.
     told = {"candidates": found, "kept": name_of_best}
     return replace(best, provenance={**first.provenance, **told})

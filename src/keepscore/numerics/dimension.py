@@ -1,0 +1,39 @@
+"""How many dimensions points fill: by the distances to their two nearest neighbours.
+
+Around a point the number of others within r grows as r^D, so the ratio m = r_2 / r_1 of these
+distances has the law 1 - m^-D, and D is estimated by n / sum log m (Facco et al. 2017). It falls
+short of D where D is large and points are few; so it is compared to that of a Gaussian cloud of as
+many points in as many dimensions.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from scipy.spatial import cKDTree
+
+from keepscore.checks import Floats
+
+MOST, FEWEST = 5_000, 200  # points
+# A surface has (p - 1) / p of the dimensions; of many, points on one look like points around it.
+MISSING, THIN = 0.6, 0.85
+
+
+def dimension(points: Floats) -> float:
+    """Of points (n, p), in units of their standard deviations; equal points count once."""
+    sd = points.std(axis=0)
+    z = np.unique((points - points.mean(axis=0)) / np.where(sd > 0, sd, 1.0), axis=0)
+    near = cKDTree(z).query(z, 3)[0][:, 1:]
+    ratio = near[:, 1] / np.maximum(near[:, 0], np.finfo(np.float64).tiny)
+    return float(len(z) / np.log(ratio).sum())
+
+
+def is_thin(points: Floats) -> bool:
+    """Whether points (n, p) fill clearly fewer dimensions than p, as those of a curve or a surface
+    do; points with NaN do not count, and few points say nothing."""
+    points = points[~np.isnan(points).any(axis=1)]
+    points = points[:: max(1, len(points) // MOST)][:MOST]
+    p = points.shape[1]
+    if p < 2 or len(np.unique(points, axis=0)) < FEWEST:
+        return False
+    cloud = np.random.default_rng(0).standard_normal((len(points), p))
+    return dimension(points) < min(1 - MISSING / p, THIN) * dimension(cloud)
