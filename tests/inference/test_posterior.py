@@ -97,8 +97,10 @@ def test_poor_draws_are_shouted_about():
     apart = fine + np.array([0.0, 0.0, 0.0, 0.3])[:, None, None]
     with pytest.warns(KeepscoreWarning, match="DO NOT TRUST.*R-hat"):
         handed_over(like, apart, dict(calm))
-    with pytest.warns(KeepscoreWarning, match="effective sample size"):
-        handed_over(like, np.repeat(fine[:, ::10], 10, axis=1), dict(calm))
+    with pytest.warns(KeepscoreWarning, match="^These draws are few: .*[0-9]{3}, so .* [678]% of"):
+        handed_over(like, fine[:, :60], {name: a[:, :60] for name, a in calm.items()})
+    with pytest.warns(KeepscoreWarning, match="DO NOT TRUST.*R-hat.*effective sample size"):
+        handed_over(like, np.repeat(apart[:, ::10], 10, axis=1), dict(calm))
     with pytest.warns(KeepscoreWarning, match="2000 transition"):
         handed_over(like, fine, calm | {"diverging": ~calm["diverging"]})
     with pytest.warns(KeepscoreWarning, match="100% of the trajectories were cut"):
