@@ -270,6 +270,14 @@ def test_it_is_told_where_numbers_lie_beyond_their_bounds(tmp_path):
                 one.given(np.stack([bad, *[good] * 4])[None])
 
 
+def test_of_several_bounds_the_one_that_is_crossed_is_told():
+    view = Entries((0, 1), bounded=((0, -1.0, 1.0), (1, 0.0, 100.0)))
+    rows = np.array([[-1.0, 100.0], [-1.0, 150.0], [1.5, 3.0], [np.nan, np.nan]])
+    assert view.unlike(rows).tolist() == [False, True, True, False]
+    assert "entry 1 of a row lay between 0 and 100" in view.what_is_unlike(rows[1])
+    assert "entry 0 of a row lay between -1 and 1" in view.what_is_unlike(rows[2])
+
+
 @pytest.mark.parametrize(
     "changed",
     [

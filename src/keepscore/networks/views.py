@@ -167,7 +167,7 @@ class Entries(View):
     def _beyond(self, x: NDArray[np.float64]) -> NDArray[np.bool_]:
         found = np.zeros(x.shape[:-1], dtype=bool)
         for j, low, high in self.bounded:
-            found |= (x[..., j] < low) | (x[..., j] > high) | ((low == 0) & (x[..., j] == 0))
+            found |= _is_beyond(x[..., j], low, high)
         return found
 
     def _left_out(self, x: NDArray[np.float64]) -> list[int]:
@@ -180,7 +180,7 @@ class Entries(View):
                 "total beside its parts, one length in two units). They are not looked at. Can the "
                 "model produce such data?"
             )
-        j, low, high = next(one for one in self.bounded if not one[1] < row[one[0]] <= one[2])
+        j, low, high = next(one for one in self.bounded if _is_beyond(row[one[0]], *one[1:]))
         return (
             f"in which entry {j} of a row lay between {low:g} and {high:g}: the first has "
             f"{row[j]:g}, which is taken for the value next to the bound. Are the units the same?"
@@ -193,6 +193,11 @@ class Entries(View):
             "turned": [list(one) for one in self.turned],
         }
         return {"kept": list(self.kept), **{name: value for name, value in lists.items() if value}}
+
+
+def _is_beyond(values: Any, low: float, high: float) -> Any:
+    """A zero is, for its logarithm."""
+    return (values < low) | (values > high) | ((values == 0) & (low == 0))
 
 
 ALL = View()
