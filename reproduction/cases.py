@@ -166,6 +166,7 @@ _FIELDS_COMMITTED = (
     _OURS,
 )
 _GAUSSIAN_COMMITTED = (*_FIELDS_COMMITTED, CellBlock(("1m",), (K30,)))
+_STUDENT_T_COMMITTED = (*_FIELDS_COMMITTED, CellBlock(("1m",), (K30,), ("bce",)))
 _FIELDS_LAPTOP = (CellBlock(("30k",), (K30, K100)), CellBlock(("30k",), (K300,), ("bce",)))
 
 PROFILES: dict[str, dict[str, SweepPlan]] = {
@@ -192,7 +193,7 @@ PROFILES: dict[str, dict[str, SweepPlan]] = {
             _PAPER_2,
         ),
         "gaussian": SweepPlan(_GAUSSIAN_COMMITTED, _PAPER_3),
-        "student-t": SweepPlan(_FIELDS_COMMITTED, _PAPER_3),
+        "student-t": SweepPlan(_STUDENT_T_COMMITTED, _PAPER_3),
     },
     "paper": {
         "sis": SweepPlan(_paper(_SIS), _PAPER_2),
