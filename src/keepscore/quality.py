@@ -19,6 +19,11 @@ with m_k the median of |t_ik| (the score's mean is zero, so a constant predicts 
 the slope of the log-likelihood, which estimates and tests rest on. Where the data have joint
 scores, which scatter around the score, even a perfect network has an R^2 below 1, and how far below
 is not known: it is shown, nothing more.
+
+    information ratio    variance of the surrogate's own score over its information, per parameter
+
+is 1 for the true likelihood and above 1 for a surrogate that takes noise for news, whatever scores
+the data have (`training/information.py`). Intervals are too short by its root.
 """
 
 from __future__ import annotations
@@ -35,6 +40,7 @@ from keepscore.models.base import ScoreKind
 from keepscore.numerics.alike import all_alike
 
 POOR = 0.5  # an R^2 below this is warned of
+TOO_SURE = 1.5  # an information ratio that is above this by two standard errors, too
 MOST_PARAMETERS = 4096
 
 
@@ -46,7 +52,8 @@ class Quality:
     number per parameter, None where the held-out rows have no scores of kind `score_kind`. loss:
     "ASA" or "BCE", what the kept network was trained with; where both were tried, other_bce is the
     same loss of the one that was not kept. whole: whether it was trained for as long as advised.
-    robust: whether score_r2 is the robust one.
+    robust: whether score_r2 is the robust one. information, information_error: the information
+    ratio per parameter and its standard error, None where there were too few rows to tell.
     """
 
     validation_bce: float
@@ -58,12 +65,29 @@ class Quality:
     other_bce: float | None = None
     robust: bool = False
     paired: bool = False
+    information: tuple[float, ...] | None = None
+    information_error: tuple[float, ...] | None = None
 
     def poor(self) -> list[int]:
         """The parameters whose exact score is followed badly."""
         if self.score_r2 is None or self.score_kind != "exact":
             return []
         return [k for k, value in enumerate(self.score_r2) if value < POOR]
+
+    def too_sure(self) -> list[int]:
+        """The parameters of which the surrogate is surer than it may be."""
+        if self.information is None or self.information_error is None:
+            return []
+        both = zip(self.information, self.information_error, strict=True)
+        return [k for k, (ratio, error) in enumerate(both) if ratio - 2 * error > TOO_SURE]
+
+    def ratios(self, names: Sequence[str], which: Sequence[int]) -> str:
+        """The information ratios of some parameters, in words."""
+        assert self.information is not None
+        assert self.information_error is not None
+        return ", ".join(
+            f"{names[k]} {self.information[k]:.2f} ± {self.information_error[k]:.2f}" for k in which
+        )
 
     def line(self, names: Sequence[str]) -> str:
         """In one line: what a user should know before trusting the surrogate."""
@@ -76,6 +100,9 @@ class Quality:
             each = ", ".join(f"{n} {v:.3f}" for n, v in zip(names, self.score_r2, strict=True))
             kind = "robust score R²" if self.robust else "score R²"
             text += f"; {kind}{against}: {each}"
+        told = self.too_sure() if self.score_r2 is not None else range(len(self.information or ()))
+        if told:
+            text += f"; information ratio (1 is right): {self.ratios(names, told)}"
         text += f" ({self.pairs:,} held-out pairs)"
         if self.other_bce is not None:
             other = "BCE alone" if self.loss == "ASA" else "ASA"
@@ -85,7 +112,8 @@ class Quality:
     def to_dict(self) -> dict[str, object]:
         """Plain data for a surrogate's file."""
         content = asdict(self)
-        content["score_r2"] = None if self.score_r2 is None else list(self.score_r2)
+        for name in ("score_r2", "information", "information_error"):
+            content[name] = None if content[name] is None else list(content[name])
         return content
 
     @classmethod
@@ -94,12 +122,20 @@ class Quality:
         names = {f.name for f in fields(cls)}
         if isinstance(content, Mapping):
             # Earlier versions knew the other ones only.
-            content = {"robust": False, "paired": False, **content}
+            content = {
+                "robust": False,
+                "paired": False,
+                "information": None,
+                "information_error": None,
+                **content,
+            }
         if not isinstance(content, Mapping) or set(content) != names:
             raise FormatError("its fields are not those of a quality")
         r2, kind = content["score_r2"], content["score_kind"]
         held = isinstance(r2, list) and len(r2) == d and all(_is_share(value) for value in r2)
         other = content["other_bce"]
+        ratios = [content["information"], content["information_error"]]
+        told = all(isinstance(one, list) and len(one) == d for one in ratios)
         right = (
             _is_loss(content["validation_bce"])
             and type(content["pairs"]) is int
@@ -111,10 +147,13 @@ class Quality:
             and type(content["robust"]) is bool
             and type(content["paired"]) is bool
             and (other is None or _is_loss(other))
+            and (ratios == [None, None] or (told and all(map(_is_loss, (*ratios[0], *ratios[1])))))
         )
         if not right:
             raise FormatError("its numbers cannot be those of a quality")
-        return cls(**{**content, "score_r2": None if r2 is None else tuple(map(float, r2))})
+        lists = {"score_r2": r2, "information": ratios[0], "information_error": ratios[1]}
+        tuples = {name: v if v is None else tuple(map(float, v)) for name, v in lists.items()}
+        return cls(**{**content, **tuples})
 
 
 def score_r2(network: Floats, data: Floats) -> tuple[float, ...]:

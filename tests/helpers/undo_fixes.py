@@ -19,6 +19,12 @@ from pathlib import Path
 ROOT = Path(__file__).parents[2]
 LEFT_OUT = (".git", ".venv*", "__pycache__", ".*_cache", ".hypothesis", "runs", "site", "dist")
 FIXES = (
+    ("a surrogate that is too sure says nothing", "training/guard.py",
+     "    if not sure or not quality.whole:", "    if True:",
+     "tests/training/test_information.py -k said_where"),
+    ("a step out of the box counts as none", "training/information.py",
+     "        counts &= inside\n", "",
+     "tests/training/test_information.py -k cannot_be_told"),
     ("shares next to 0 and 1 have an edge", "networks/views.py",
      "found := bounds_of(rows[:, j])) is not None", "found := None) is not None",
      "tests/networks/test_networks_views.py -k nearly_exact"),

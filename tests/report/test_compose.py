@@ -208,3 +208,13 @@ def test_the_first_box_says_how_good_a_surrogate_is(surrogate):
         lines = [line for line in made.content.findings if "validation BCE" in line]
         assert len(lines) == (quality is not None)
         assert all(notice.severity == "serious" for notice in told)
+
+
+def test_the_first_box_says_that_a_surrogate_is_too_sure(surrogate):
+    sure = replace(surrogate.quality, information=(1.1, 3.0), information_error=(0.1, 0.2))
+    unknown = replace(sure, information_error=(0.1, 0.9))
+    for quality, expected in ((sure, 1), (unknown, 0), (None, 0)):
+        made = ks.report(replace(surrogate, quality=quality), FastToy(), path=None)
+        told = [n for n in made.content.warnings if "right: sd 3.00 ± 0.20" in n.text]
+        assert len(told) == expected
+        assert all(notice.severity == "serious" for notice in told)

@@ -275,7 +275,7 @@ def compose(
         created=datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
         methods=_methods(surrogates, exact, refine),
         findings=(*findings(cards, runs), *quality_lines(surrogates), *_stands_on(likes)),
-        warnings=poor_scores(surrogates),
+        warnings=(*poor_scores(surrogates), *false_sureness(surrogates)),
         runs=runs,
         scorecard=rows,
         coverage=coverage,
@@ -368,6 +368,24 @@ def quality_lines(surrogates: Mapping[str, Surrogate]) -> tuple[str, ...]:
         for name, surrogate in surrogates.items()
         if surrogate.quality is not None
     )
+
+
+def false_sureness(surrogates: Mapping[str, Surrogate]) -> tuple[Notice, ...]:
+    """A notice for every surrogate that is surer of a parameter than it may be."""
+    told = []
+    for name, surrogate in surrogates.items():
+        sure = [] if surrogate.quality is None else surrogate.quality.too_sure()
+        if sure and surrogate.quality is not None:
+            each = surrogate.quality.ratios(surrogate.space.names, sure)
+            told.append(
+                Notice(
+                    "serious",
+                    f"{name} is surer than it may be on held-out pairs (information ratio, 1 is "
+                    f"right: {each}). Without calibration its intervals are too short, by about "
+                    "the root of that, and its tests reject too often; simulate more.",
+                )
+            )
+    return tuple(told)
 
 
 def poor_scores(surrogates: Mapping[str, Surrogate]) -> tuple[Notice, ...]:

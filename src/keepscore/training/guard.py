@@ -24,6 +24,7 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import jax.numpy as jnp
@@ -36,6 +37,7 @@ from keepscore.losses import HEAVY_TAIL, pair_losses, residual_losses, score_sca
 from keepscore.quality import POOR, Quality, score_r2
 from keepscore.surrogate import Surrogate
 from keepscore.training.batches import Rows, generator
+from keepscore.training.information import information_ratio
 
 MOST_PAIRS = 4096
 BCE_LOST, BCE_CLEAR = 0.02, 0.01
@@ -66,7 +68,11 @@ def measured(surrogate: Surrogate, held: Rows, loss: str, whole: bool, seed: int
         r2 = robust_score_r2(ours, given) if robust else score_r2(ours, given)
     value = float(held_out_losses(surrogate, held, seed).mean())
     paired = networks.has_density(surrogate.network)
-    return Quality(value, len(index), r2, kind, loss, whole, robust=robust, paired=paired)
+    quality = Quality(value, len(index), r2, kind, loss, whole, robust=robust, paired=paired)
+    ratios = information_ratio(surrogate, held.theta[index], held.fetch(index)[0])
+    if ratios is None:
+        return quality
+    return replace(quality, information=ratios[0], information_error=ratios[1])
 
 
 def robust_score_r2(network: Floats, data: Floats) -> tuple[float, ...]:
@@ -131,6 +137,23 @@ def warn_of_poor_scores(quality: Quality, names: Sequence[str], stacklevel: int)
         f"Estimates and tests of these parameters cannot be trusted. {longer}Simulate more, narrow "
         "the box, declare the structure of x, or choose another network; ks.scorecard measures the "
         "rest.",
+        KeepscoreWarning,
+        stacklevel=stacklevel + 1,
+    )
+
+
+def warn_of_false_sureness(quality: Quality, names: Sequence[str], stacklevel: int) -> None:
+    """Say of which parameters the surrogate is surer than it may be."""
+    sure = quality.too_sure()
+    if not sure or not quality.whole:  # an unfinished one is told of that already
+        return
+    largest = max((quality.information or ())[k] for k in sure)
+    warnings.warn(
+        "This surrogate is surer than it may be: on held-out pairs its scores vary more than its "
+        "likelihood is curved, where both are alike for the true one (information ratio, 1 is "
+        f"right: {quality.ratios(names, sure)}). Intervals come out too short by a factor of up to "
+        f"{math.sqrt(largest):.1f}, and tests reject too often. Simulate more, take scores along, "
+        "declare the structure of x, or set the tests right by ks.calibrate.",
         KeepscoreWarning,
         stacklevel=stacklevel + 1,
     )

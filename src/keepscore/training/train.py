@@ -76,6 +76,7 @@ from keepscore.training.guard import (
     held_out_losses,
     is_suspect,
     measured,
+    warn_of_false_sureness,
     warn_of_harm,
     warn_of_poor_scores,
 )
@@ -313,6 +314,7 @@ def _say(result: Surrogate, progress: bool | None) -> None:
     if quality.loss == "BCE" and quality.other_bce is not None:
         warn_of_harm(quality, stacklevel=3)
     warn_of_poor_scores(quality, names, stacklevel=3)
+    warn_of_false_sureness(quality, names, stacklevel=3)
 
 
 def _tell(line: str, progress: bool | None) -> None:
