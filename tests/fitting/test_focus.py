@@ -1,17 +1,20 @@
 """Focused surrogates: regions of any shape survive, killed runs go on, the outside is refused."""
 
+import warnings
+from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 import keepscore as ks
-from keepscore.errors import DomainError, MismatchError, ShapeError
+from keepscore.errors import DomainError, KeepscoreWarning, MismatchError, ShapeError
 from keepscore.fitting import focus as focus_module
 from keepscore.fitting import truncation
 from keepscore.fitting.focus import _as_before, focus
 from keepscore.fitting.truncation import find_region
 from keepscore.models.base import Symmetry
+from keepscore.training.guard import TOO_SURE
 
 RADIUS = 0.6
 CONFIG = ks.TrainConfig(max_epochs=3, guard=False)
@@ -233,3 +236,22 @@ def test_a_simulator_alone_is_enough():
     found = run(model, xs, n=800, config=config)
     assert found.quality.loss == "BCE"
     assert abs(ks.mle(found.given(xs)).estimate[0] - xs.mean()) < 0.3
+
+
+def test_only_the_last_surrogate_is_spoken_of(monkeypatch):
+    """Those of rounds before it are used for nothing but where to simulate next."""
+    sure = {"information": (9.0,), "information_error": (0.1,)}
+    whole = focus_module.train
+
+    def trained(*args, **more):
+        made = whole(*args, **more)
+        warnings.warn(TOO_SURE, KeepscoreWarning, stacklevel=1)  # as every training does
+        return replace(made, quality=replace(made.quality, whole=True, **sure))
+
+    monkeypatch.setattr(focus_module, "train", trained)
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always", KeepscoreWarning)
+        focus(ring(1), np.full((1, 5), RADIUS), 300, 3, config=CONFIG, jobs=1, network="mlp-1k")
+    sentences = [str(one.message) for one in told if str(one.message).startswith(TOO_SURE)]
+    assert len(sentences) == 1
+    assert "9.00" in sentences[0]

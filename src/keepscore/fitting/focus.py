@@ -59,6 +59,7 @@ from keepscore.space import Space
 from keepscore.surrogate import Surrogate
 from keepscore.training import TrainConfig, train
 from keepscore.training.batches import hold_out
+from keepscore.training.guard import unsaid, warn_of_quality
 from keepscore.training.train import NetworkChoice
 
 NAME, FORMAT, VERSION = "focus.json", "keepscore focus", 2
@@ -196,6 +197,8 @@ def focus(
     digest = hashlib.sha256(np.ascontiguousarray(observed[0]).tobytes()).hexdigest()
     record = {"data": digest, "drop": c, "n": n, "rounds": records}
     result = replace(surrogate, provenance={**surrogate.provenance, "focus": record})
+    if result.quality is not None:
+        warn_of_quality(result.quality, result.space.names, stacklevel=2)
     if folder is not None:
         result.save(folder / "surrogate")
     return result
@@ -213,7 +216,8 @@ def _trained(
     """A round's surrogate; `again`: how often it was trained before."""
     own = f"surrogate-{again + 1}" if again else "surrogate"
     at = None if folder is None else folder / own
-    return train(data, None, network, loss, config, at, progress=progress)
+    with unsaid():  # of the last one it is
+        return train(data, None, network, loss, config, at, progress=progress)
 
 
 def _without_cut_faces(

@@ -22,8 +22,10 @@ it clearly loses. A run that learns its scores well pays nothing for this.
 from __future__ import annotations
 
 import math
+import re
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
@@ -42,6 +44,8 @@ from keepscore.training.information import information_ratio
 MOST_PAIRS = 4096
 BCE_LOST, BCE_CLEAR = 0.02, 0.01
 EARLY = 0.25
+FOLLOWS_BADLY = "This surrogate follows the score badly"
+TOO_SURE = "This surrogate is surer than it may be"
 HIDDEN = 0.1  # R^2 below which a joint score is mostly noise
 
 
@@ -125,6 +129,23 @@ def clearly_worse(asa: Floats, bce: Floats) -> bool:
     return float(delta.mean()) > max(BCE_CLEAR, 3 * error)
 
 
+@contextmanager
+def unsaid() -> Iterator[None]:
+    """Where surrogates are trained that nobody will use, nothing is said of how good they are."""
+    with warnings.catch_warnings():
+        for beginning in (FOLLOWS_BADLY, TOO_SURE):
+            warnings.filterwarnings("ignore", re.escape(beginning), KeepscoreWarning)
+        yield
+
+
+def warn_of_quality(quality: Quality, names: Sequence[str], stacklevel: int) -> None:
+    """All that a user should know before trusting the surrogate."""
+    if quality.loss == "BCE" and quality.other_bce is not None:
+        warn_of_harm(quality, stacklevel + 1)
+    warn_of_poor_scores(quality, names, stacklevel + 1)
+    warn_of_false_sureness(quality, names, stacklevel + 1)
+
+
 def warn_of_poor_scores(quality: Quality, names: Sequence[str], stacklevel: int) -> None:
     """Say which parameters the surrogate knows little of."""
     poor = quality.poor()
@@ -133,7 +154,7 @@ def warn_of_poor_scores(quality: Quality, names: Sequence[str], stacklevel: int)
     each = ", ".join(f"{names[k]} {quality.score_r2[k]:.2f}" for k in poor)
     longer = "" if quality.whole else "Train longer (this run was shorter than advised). "
     warnings.warn(
-        f"This surrogate follows the score badly (R² on held-out pairs below {POOR}: {each}). "
+        f"{FOLLOWS_BADLY} (R² on held-out pairs below {POOR}: {each}). "
         f"Estimates and tests of these parameters cannot be trusted. {longer}Simulate more, narrow "
         "the box, declare the structure of x, or choose another network; ks.scorecard measures the "
         "rest.",
@@ -149,7 +170,7 @@ def warn_of_false_sureness(quality: Quality, names: Sequence[str], stacklevel: i
         return
     largest = max((quality.information or ())[k] for k in sure)
     warnings.warn(
-        "This surrogate is surer than it may be: on held-out pairs its scores vary more than its "
+        f"{TOO_SURE}: on held-out pairs its scores vary more than its "
         "likelihood is curved, where both are alike for the true one (information ratio, 1 is "
         f"right: {quality.ratios(names, sure)}). Intervals come out too short by a factor of up to "
         f"{math.sqrt(largest):.1f}, and tests reject too often. Simulate more, take scores along, "

@@ -76,9 +76,7 @@ from keepscore.training.guard import (
     held_out_losses,
     is_suspect,
     measured,
-    warn_of_false_sureness,
-    warn_of_harm,
-    warn_of_poor_scores,
+    warn_of_quality,
 )
 from keepscore.training.loop import Diverged, Engine, Progress, fit
 from keepscore.training.machine import machine, warn_of_another
@@ -311,10 +309,7 @@ def _say(result: Surrogate, progress: bool | None) -> None:
     quality, names = result.quality, result.space.names
     assert quality is not None
     _tell(quality.line(names), progress)
-    if quality.loss == "BCE" and quality.other_bce is not None:
-        warn_of_harm(quality, stacklevel=3)
-    warn_of_poor_scores(quality, names, stacklevel=3)
-    warn_of_false_sureness(quality, names, stacklevel=3)
+    warn_of_quality(quality, names, stacklevel=3)
 
 
 def _tell(line: str, progress: bool | None) -> None:
