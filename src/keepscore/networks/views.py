@@ -19,15 +19,18 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias, TypeGuard
 
 import jax.numpy as jnp
 import numpy as np
+from jaxtyping import Array
 from numpy.typing import NDArray
 
 from keepscore.errors import FormatError
 from keepscore.numerics.bounded import bounds_of, emptiest, period_of
 from keepscore.numerics.redundancy import following, radius_of, rule_of, whole_of
+
+Numbers: TypeAlias = NDArray[Any] | Array  # of NumPy or JAX
 
 MOST_ROWS, MOST_ENTRIES = 20_000, 256  # rows that are looked at; entries of a row
 LEAST_PART = 1e-37  # of which float32 still has a logarithm
@@ -47,8 +50,8 @@ class View:
         """That of what the network sees of x."""
         return (*x_shape[:-1], self.size(x_shape[-1])) if x_shape else ()
 
-    def shown(self, x: Any) -> Any:
-        """What the network sees of x (..., p), of NumPy or JAX."""
+    def shown(self, x: Numbers) -> Any:
+        """What the network sees of x (..., p), as x is of NumPy or JAX."""
         return x
 
     def unlike(self, x: NDArray[np.float64]) -> NDArray[np.bool_]:
@@ -72,7 +75,7 @@ class Parts(View):
     def size(self, p: int) -> int:
         return p - 1
 
-    def shown(self, x: Any) -> Any:
+    def shown(self, x: Numbers) -> Any:
         numpy = _numpy_of(x)
         logs = numpy.log(numpy.maximum(x, LEAST_PART))
         return logs[..., :-1] - logs[..., -1:]
@@ -104,7 +107,7 @@ class Direction(View):
     def size(self, p: int) -> int:
         return 1
 
-    def shown(self, x: Any) -> Any:
+    def shown(self, x: Numbers) -> Any:
         numpy = _numpy_of(x)
         cos, sin = -math.cos(self.cut), -math.sin(self.cut)  # of the opposite direction
         along = cos * x[..., :1] + sin * x[..., 1:]
@@ -141,7 +144,7 @@ class Entries(View):
     def size(self, p: int) -> int:
         return len(self.kept)
 
-    def shown(self, x: Any) -> Any:
+    def shown(self, x: Numbers) -> Any:
         numpy = _numpy_of(x)
         columns = [x[..., j] for j in self.kept]
         for j, low, high in self.bounded:
@@ -180,7 +183,9 @@ class Entries(View):
                 "total beside its parts, one length in two units). They are not looked at. Can the "
                 "model produce such data?"
             )
-        j, low, high = next(one for one in self.bounded if _is_beyond(row[one[0]], *one[1:]))
+        j, low, high = next(
+            one for one in self.bounded if _is_beyond(np.asarray(row[one[0]]), *one[1:])
+        )
         return (
             f"in which entry {j} of a row lay between {low:g} and {high:g}: the first has "
             f"{row[j]:g}, which is taken for the value next to the bound. Are the units the same?"
@@ -195,9 +200,9 @@ class Entries(View):
         return {"kept": list(self.kept), **{name: value for name, value in lists.items() if value}}
 
 
-def _is_beyond(values: Any, low: float, high: float) -> Any:
+def _is_beyond(values: NDArray[np.float64], low: float, high: float) -> NDArray[np.bool_]:
     """A zero is, for its logarithm."""
-    return (values < low) | (values > high) | ((values == 0) & (low == 0))
+    return np.asarray((values < low) | (values > high) | ((values == 0) & (low == 0)))
 
 
 ALL = View()
@@ -244,7 +249,7 @@ def _turn(values: NDArray[np.float64]) -> tuple[float, float] | None:
     return period, emptiest(values * (2 * math.pi / period)) * period / (2 * math.pi)
 
 
-def from_plain(content: Any, x_shape: Sequence[int]) -> View:
+def from_plain(content: object, x_shape: Sequence[int]) -> View:
     """The view of x of this shape that a file holds."""
     if not isinstance(content, Mapping) or not x_shape:
         raise FormatError("What a network is shown of x is no mapping, or x has no entries.")
@@ -267,17 +272,17 @@ def from_plain(content: Any, x_shape: Sequence[int]) -> View:
     raise FormatError(f"This is no way to show x {list(x_shape)}: {dict(content)!r:.100}.")
 
 
-def _is_positive(value: Any) -> bool:
-    return type(value) is float and 0 < value < math.inf
+def _is_positive(value: object) -> TypeGuard[float]:
+    return isinstance(value, float) and 0 < value < math.inf
 
 
-def _are_entries(kept: Any, p: int) -> bool:
+def _are_entries(kept: object, p: int) -> TypeGuard[list[int]]:
     if not isinstance(kept, list) or not 0 < len(kept) <= p:
         return False
     return all(type(j) is int and 0 <= j < p for j in kept) and sorted(set(kept)) == kept
 
 
-def _are_numbers(values: Any, count: int) -> bool:
+def _are_numbers(values: object, count: int) -> TypeGuard[list[float]]:
     if not isinstance(values, list) or len(values) != count:
         return False
     return all(type(a) is float and math.isfinite(a) for a in values)
@@ -301,5 +306,5 @@ def _are_turned(turned: list[Any], kept: list[int]) -> bool:
     return _are_of_entries(turned, kept) and all(period > 0 for _, period, _ in turned)
 
 
-def _numpy_of(x: Any) -> Any:
+def _numpy_of(x: Numbers) -> Any:
     return np if isinstance(x, np.ndarray) else jnp
