@@ -41,6 +41,7 @@ from keepscore.numerics.alike import all_alike
 
 POOR = 0.5  # an R^2 below this is warned of
 TOO_SURE = 1.5  # an information ratio that is above this by two standard errors, too
+UNKNOWN = 100.0  # standard error of a ratio that cannot be told; ratios beyond it are all the same
 MOST_PARAMETERS = 4096
 
 
@@ -53,7 +54,8 @@ class Quality:
     "ASA" or "BCE", what the kept network was trained with; where both were tried, other_bce is the
     same loss of the one that was not kept. whole: whether it was trained for as long as advised.
     robust: whether score_r2 is the robust one. information, information_error: the information
-    ratio per parameter and its standard error, None where there were too few rows to tell.
+    ratio per parameter and its standard error (`UNKNOWN` where the likelihood has no curve that can
+    be told from none), None where there were too few rows.
     """
 
     validation_bce: float
@@ -86,7 +88,10 @@ class Quality:
         assert self.information is not None
         assert self.information_error is not None
         return ", ".join(
-            f"{names[k]} {self.information[k]:.2f} ± {self.information_error[k]:.2f}" for k in which
+            f"{names[k]} unknown"
+            if self.information_error[k] >= UNKNOWN
+            else f"{names[k]} {self.information[k]:.2f} ± {self.information_error[k]:.2f}"
+            for k in which
         )
 
     def line(self, names: Sequence[str]) -> str:

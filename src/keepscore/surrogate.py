@@ -407,11 +407,11 @@ class Surrogate:
             return
         scale = self.network
         _warn_of_unlike(scale.view, x)
-        x = scale.view.shown(np.asarray(x, np.float64)) if scale.view != networks.ALL else x
+        x = scale.view.shown(np.asarray(x, np.float64)) if scale.view != networks.AS_IT_IS else x
         mean, sd = (np.asarray(a, np.float64) for a in (scale.x_mean, scale.x_sd))
         _warn_of_changed(x, mean, np.isinf(sd), self.missing)
         reach = FARTHEST * sd
-        whole = scale.view == networks.ALL
+        whole = scale.view == networks.AS_IT_IS
         if whole and lowest >= (mean - reach).max() and highest <= (mean + reach).min():
             return  # all of x, whatever the entry
         far = (x < mean - reach) | (x > mean + reach)
@@ -652,7 +652,7 @@ def _warn_of_far(far: NDArray[np.bool_]) -> None:
 
 def _warn_of_unlike(view: networks.View, x: NDArray[Any]) -> None:
     """Of rows that lie where no simulation can have been: parts of another whole, say."""
-    if view == networks.ALL:
+    if view == networks.AS_IT_IS:
         return
     rows = np.asarray(x, np.float64)
     unlike = view.unlike(rows)

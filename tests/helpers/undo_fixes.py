@@ -32,7 +32,7 @@ FIXES = (
      "return {RATIO: RATIO} if dense and _are_thin(sample) else {}", "return {}",
      "tests/networks/test_networks_views.py -k where_none_is_known"),
     ("shares of a whole have no density", "training/train.py",
-     "    view = networks.view_of(sample) if ours else networks.ALL\n", "    view = networks.ALL\n",
+     "    view = networks.view_of(sample) if ours else networks.AS_IT_IS\n", "    view = networks.AS_IT_IS\n",
      "tests/networks/test_networks_views.py -k nearly_exact"),
     ("a total that does not fit its parts is dropped without a word", "surrogate.py",
      "    if unlike.any():\n", "    if False:\n",

@@ -17,7 +17,7 @@ import keepscore as ks
 from keepscore import networks
 from keepscore.errors import FormatError, KeepscoreWarning
 from keepscore.networks.catalogue import describe, rebuild
-from keepscore.networks.views import ALL, Direction, Entries, from_plain, view_of
+from keepscore.networks.views import AS_IT_IS, Direction, Entries, from_plain, view_of
 
 RNG = np.random.default_rng(11)
 PARTS = RNG.dirichlet([2.0, 3.0, 1.0], (200, 5))
@@ -41,8 +41,8 @@ def test_what_follows_is_left_out_and_all_else_is_shown_as_it_is():
     assert view.shape((4,)) == (2,)
     np.testing.assert_array_equal(view.shown(np.arange(8.0).reshape(2, 4)), [[0, 2], [4, 6]])
     free = RNG.standard_normal((300, 4))
-    assert view_of(free) is ALL
-    assert ALL.shown(free) is free
+    assert view_of(free) is AS_IT_IS
+    assert AS_IT_IS.shown(free) is free
 
 
 def test_where_single_entries_are_missing_nothing_is_left_out():
@@ -52,7 +52,7 @@ def test_where_single_entries_are_missing_nothing_is_left_out():
     rows[::5] = np.nan
     assert view_of(rows).kept == (0, 1)
     rows[1, 0] = np.nan
-    assert view_of(rows) is ALL
+    assert view_of(rows) is AS_IT_IS
 
 
 @pytest.mark.parametrize("radius", [1.0, 250.0])
@@ -87,7 +87,7 @@ def test_numbers_that_only_happen_to_lie_there_are_not():
     inside, gamma = RNG.normal(0.5, 0.05, (2000, 1)), RNG.gamma(1.0, 0.05, (2000, 1))
     beyond = RNG.normal(0.5, 0.2, (2000, 1))
     for x in (inside, gamma, beyond):
-        assert view_of(x) is ALL
+        assert view_of(x) is AS_IT_IS
 
 
 @pytest.mark.parametrize("low", [-180.0, 0.0, -np.pi])
@@ -141,8 +141,8 @@ def test_saved_and_loaded_it_is_the_same(structure, members, tmp_path):
 def test_who_names_or_brings_a_network_is_shown_what_it_was_built_for():
     """Named ones of numbers see ratios; one that is brought, or fed x as it is, sees x."""
     network = networks.resolve("residual-5k", (3,), 1, None, jax.random.key(0))
-    assert trained(PARTS[:, 0], THETA, None, network).network.view is ALL
-    assert trained(PARTS[:, 0], THETA, None, "mlp-1k").network.view != ALL
+    assert trained(PARTS[:, 0], THETA, None, network).network.view is AS_IT_IS
+    assert trained(PARTS[:, 0], THETA, None, "mlp-1k").network.view != AS_IT_IS
     raw = trained(PARTS[:, 0], THETA, None, "mlp-1k", scale_inputs=False)
     assert not isinstance(raw.network, networks.Scaled)
 

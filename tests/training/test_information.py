@@ -10,9 +10,9 @@ import pytest
 
 import keepscore as ks
 from keepscore.errors import FormatError, KeepscoreWarning
-from keepscore.quality import Quality
-from keepscore.training.guard import warn_of_false_sureness
-from keepscore.training.information import MOST, information_ratio
+from keepscore.quality import UNKNOWN, Quality
+from keepscore.training.guard import TOO_SURE, warn_of_false_sureness
+from keepscore.training.information import information_ratio
 
 RNG = np.random.default_rng(7)
 
@@ -81,7 +81,7 @@ def test_what_claims_nothing_and_what_cannot_be_told():
     flat = SimpleNamespace(space=space(1), relative=lambda t, values: np.zeros(len(t)))
     assert information_ratio(flat, theta, x) == ((1.0,), (0.0,))
     straight = SimpleNamespace(space=space(1), relative=lambda t, values: t[:, 0] * 3.0)
-    assert information_ratio(straight, theta, x) == ((MOST,), (MOST,))
+    assert information_ratio(straight, theta, x) == ((UNKNOWN,), (UNKNOWN,))
     assert information_ratio(claiming(1, 0.3), theta[:40], x[:40]) is None
     low, high = space(1).box("train")
     edges = np.where(theta > 0, high, low)  # from which a step one way leaves the box
@@ -122,11 +122,22 @@ def test_it_is_said_where_a_surrogate_is_too_sure():
         replace(GOOD, information_error=(0.1, 0.6)),
         replace(GOOD, information=None, information_error=None),
         replace(GOOD, information=(1.1, 0.2)),
+        replace(GOOD, information=(1.1, UNKNOWN), information_error=(0.1, UNKNOWN)),
         replace(GOOD, whole=False),
     ):
         with warnings.catch_warnings():
             warnings.simplefilter("error", KeepscoreWarning)
             warn_of_false_sureness(calm, ["a", "b"], 1)
+
+
+def test_words_follow_what_there_is():
+    unknown = replace(GOOD, information_error=(0.1, UNKNOWN), score_r2=None, score_kind=None)
+    assert "a 1.10 ± 0.10, b unknown (100 held-out" in unknown.line(["a", "b"])
+    assert unknown.too_sure() == []
+    for kind, advised in (("exact", False), ("joint", True)):
+        with pytest.warns(KeepscoreWarning, match=TOO_SURE) as told:
+            warn_of_false_sureness(replace(GOOD, score_kind=kind), ["a", "b"], 1)
+        assert ("exact scores along" in str(told[0].message)) == advised
 
 
 def test_files_of_earlier_versions_have_none_and_wrong_ones_are_refused():

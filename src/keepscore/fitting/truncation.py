@@ -50,6 +50,7 @@ from keepscore.inference.profile import faces_reached
 from keepscore.inference.smc import smc
 from keepscore.likelihood import Likelihood
 from keepscore.models.base import Model
+from keepscore.numerics.evenly import evenly
 from keepscore.space import Space
 from keepscore.surrogate import Surrogate
 
@@ -85,7 +86,7 @@ def needed_drop(
     surrogate: Surrogate, data: Dataset, held: NDArray[np.int64], observations: int, usual: float
 ) -> float:
     """c': the usual drop, and what held-out rows of the data need beyond it per observation."""
-    some = np.unique(np.linspace(0, len(held) - 1, min(MOST_HELD_OUT, len(held))).astype(np.int64))
+    some = evenly(len(held), MOST_HELD_OUT)
     theta, x, _ = data.rows(held[some])
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", KeepscoreWarning)  # far from all others: that is the point

@@ -415,7 +415,7 @@ def _named(like: Likelihood, theta: Floats) -> dict[str, Floats]:
 
 def _warn_poor_mixing(rhat: float, ess: float, diverging: int, cut: float, modes: int) -> None:
     faults = []
-    # Of few draws R-hat is larger by chance: one time in a hundred beyond this, for four chains.
+    # Of few draws R-hat is larger by chance: beyond this one to three times in a hundred.
     usual = max(LARGEST_RHAT, 1 + RHAT_BY_CHANCE / ess) if ess >= FEWEST_ESS else LARGEST_RHAT
     if not rhat <= usual:
         faults.append(f"R-hat is {rhat:.3f} (above {usual:.3g})")

@@ -44,10 +44,10 @@ from keepscore.networks.paths import PathNetwork, is_path
 from keepscore.networks.quadratic import QuadraticNetwork
 from keepscore.networks.sequence import SequenceNetwork
 from keepscore.networks.spectral import SpectralNetwork, TailedSpectralNetwork
-from keepscore.networks.views import ALL, View, view_of
+from keepscore.networks.views import AS_IT_IS, View, view_of
 
 __all__ = [
-    "ALL",
+    "AS_IT_IS",
     "ENTRIES",
     "FAMILIES",
     "FEW",

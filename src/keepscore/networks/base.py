@@ -59,7 +59,7 @@ import numpy as np
 from jaxtyping import Array, Float, PyTree
 from numpy.typing import NDArray
 
-from keepscore.networks.views import ALL, View
+from keepscore.networks.views import AS_IT_IS, View
 
 Tree: TypeAlias = PyTree  # a network, or anything else that JAX takes apart into leaves
 Weights: TypeAlias = PyTree[Array]  # a network's trained arrays, None where it has something else
@@ -169,7 +169,7 @@ class Scaled(eqx.Module):
     drawn_in: bool = eqx.field(static=True, default=False)
     z_mean: NDArray[np.float32] | None = None
     z_sd: NDArray[np.float32] | None = None
-    view: View = eqx.field(static=True, default=ALL)
+    view: View = eqx.field(static=True, default=AS_IT_IS)
 
     def features(self, x: Float[Array, "b ..."]) -> Float[Array, "b f"]:
         return self.network.features(self.scaled_x(x))

@@ -105,7 +105,7 @@ from keepscore.networks.base import (
     takes_missing,
 )
 from keepscore.networks.safetensors_io import hollow
-from keepscore.networks.views import ALL, View, from_plain
+from keepscore.networks.views import AS_IT_IS, View, from_plain
 from keepscore.numerics.alike import all_alike
 
 
@@ -236,7 +236,7 @@ def resolve(
     holes: str = masking.NONE,
     discrete: bool = False,
     to_learn_from: int = 0,
-    view: View = ALL,
+    view: View = AS_IT_IS,
 ) -> Network:
     """A network for such data, from a name, a module, or a function of a key that makes one.
 
@@ -364,7 +364,7 @@ def standardise(
     low: np.ndarray,
     high: np.ndarray,
     theta: np.ndarray | None = None,
-    view: View = ALL,
+    view: View = AS_IT_IS,
 ) -> Scaled:
     """Scale x as the network's `x_scale` says (see `base`) and theta by its training box. Networks
     that begin at a regression of x on theta need that of each row of x. view: what the network was
@@ -480,7 +480,7 @@ def describe(network: Network, x_shape: Sequence[int], d: int) -> dict[str, Any]
             base["drawn_in"] = True
         if network.z_mean is not None:
             base["centred"] = True
-        if network.view != ALL:
+        if network.view != AS_IT_IS:
             base["view"] = network.view.plain()
     found = _family_of(inner)
     if found is not None:
@@ -551,7 +551,7 @@ def rebuild(
 def _view(description: Mapping[str, Any], shape: Sequence[int]) -> View:
     """What a network of numbers is shown of x of this shape."""
     if "view" not in description:
-        return ALL
+        return AS_IT_IS
     family = FAMILIES.get(str(description.get("family")))
     if "scaled" not in description or family is None or not family.of_numbers:
         raise FormatError("Only scaled networks of numbers are shown x in other coordinates.")

@@ -28,6 +28,7 @@ from numpy.typing import NDArray
 
 from keepscore.errors import FormatError
 from keepscore.numerics.bounded import bounds_of, emptiest, period_of
+from keepscore.numerics.evenly import evenly
 from keepscore.numerics.redundancy import following, radius_of, rule_of, whole_of
 
 Numbers: TypeAlias = NDArray[Any] | Array  # of NumPy or JAX
@@ -60,7 +61,7 @@ class View:
 
     def what_is_unlike(self, row: NDArray[np.float64]) -> str:
         """What such a row is not like, in words."""
-        raise NotImplementedError
+        return ""
 
     def plain(self) -> dict[str, Any]:
         return {}
@@ -205,19 +206,19 @@ def _is_beyond(values: NDArray[np.float64], low: float, high: float) -> NDArray[
     return np.asarray((values < low) | (values > high) | ((values == 0) & (low == 0)))
 
 
-ALL = View()
+AS_IT_IS = View()
 
 
 def view_of(x: NDArray[Any]) -> View:
     """The view that such x (n, p) or (n, rows, p) need; rows may be missing as a whole."""
     p = x.shape[-1]
     if p < 1 or p > MOST_ENTRIES:
-        return ALL
+        return AS_IT_IS
     rows = x.reshape(-1, p)
-    rows = np.asarray(rows[:: max(1, len(rows) // MOST_ROWS)], np.float64)
+    rows = np.asarray(rows[evenly(len(rows), MOST_ROWS)], np.float64)
     gone = np.isnan(rows)
     if (gone.any(axis=1) != gone.all(axis=1)).any():  # what is missing may follow from what is not
-        return ALL
+        return AS_IT_IS
     rows = rows[~gone.any(axis=1)]
     whole = whole_of(rows)
     if whole is not None:
@@ -236,7 +237,7 @@ def view_of(x: NDArray[Any]) -> View:
         if j not in periodic and (found := bounds_of(rows[:, j])) is not None
     ]
     if not (rule or turned or bounded):
-        return ALL
+        return AS_IT_IS
     return Entries(kept, tuple(tuple(one) for one in rule), tuple(bounded), tuple(turned))
 
 

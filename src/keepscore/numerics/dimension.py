@@ -12,6 +12,7 @@ import numpy as np
 from scipy.spatial import cKDTree
 
 from keepscore.checks import Floats
+from keepscore.numerics.evenly import evenly
 
 MOST, FEWEST = 5_000, 200  # points
 # A surface has (p - 1) / p of the dimensions; of many, points on one look like points around it.
@@ -19,9 +20,9 @@ MISSING, THIN = 0.6, 0.85
 
 
 def dimension(points: Floats) -> float:
-    """Of points (n, p), in units of their standard deviations; equal points count once."""
+    """Of different points (n, p), in units of their standard deviations."""
     sd = points.std(axis=0)
-    z = np.unique((points - points.mean(axis=0)) / np.where(sd > 0, sd, 1.0), axis=0)
+    z = (points - points.mean(axis=0)) / np.where(sd > 0, sd, 1.0)
     near = cKDTree(z).query(z, 3)[0][:, 1:]
     ratio = near[:, 1] / np.maximum(near[:, 0], np.finfo(np.float64).tiny)
     return float(len(z) / np.log(ratio).sum())
@@ -29,11 +30,11 @@ def dimension(points: Floats) -> float:
 
 def is_thin(points: Floats) -> bool:
     """Whether points (n, p) fill clearly fewer dimensions than p, as those of a curve or a surface
-    do; points with NaN do not count, and few points say nothing."""
+    do; points with NaN do not count, equal ones count once, and few points say nothing."""
     points = points[~np.isnan(points).any(axis=1)]
-    points = points[:: max(1, len(points) // MOST)][:MOST]
+    points = np.unique(points[evenly(len(points), MOST)], axis=0)
     p = points.shape[1]
-    if p < 2 or len(np.unique(points, axis=0)) < FEWEST:
+    if p < 2 or len(points) < FEWEST:
         return False
     cloud = np.random.default_rng(0).standard_normal((len(points), p))
     return dimension(points) < min(1 - MISSING / p, THIN) * dimension(cloud)

@@ -26,10 +26,12 @@ from keepscore.data.dataset import Dataset, fingerprint_of
 from keepscore.errors import DomainError, MissingError, ShapeError
 from keepscore.models.base import declares_missing
 from keepscore.networks.evaluator import pad, padded
+from keepscore.numerics.evenly import evenly
 from keepscore.training.compiled_epoch import BatchRows, Tables
 
 FILLED_UP = 1 << 14  # rows up to which a table is filled up: few programs are compiled
 BLOCK = 1024  # steps whose Y = 0 draws share one generator; also the most per call
+SAMPLE = 10_000  # rows of x that its scale is taken from
 STREAMED_BYTES = 64 << 20  # of x on its way to the device at a time
 Index = NDArray[np.int64]
 Place: TypeAlias = Callable[[NDArray[Any]], Array]  # puts an array on the device
@@ -216,23 +218,19 @@ def resident_tables(rows: Rows, place: Place = jnp.asarray) -> Tables:
 
 def x_sample(rows: Rows) -> NDArray[Any]:
     """Some rows of x, evenly spread, for its moments."""
-    return rows.fetch(_some(rows))[0]
+    return rows.fetch(evenly(len(rows), SAMPLE))[0]
 
 
 def raw_sample(rows: Rows, most: int) -> NDArray[Any]:
     """At most so many rows of x, evenly spread, as they are in the data."""
-    chosen = _some(rows, most)
+    chosen = evenly(len(rows), most)
     index = chosen if rows.index is None else rows.index[chosen]
     return np.asarray(rows.data.rows(index)[1])
 
 
 def theta_sample(rows: Rows) -> Floats:
     """The theta of the same rows."""
-    return np.asarray(rows.theta[_some(rows)], np.float64)
-
-
-def _some(rows: Rows, most: int = 10_000) -> NDArray[np.int64]:
-    return np.unique(np.linspace(0, len(rows) - 1, min(most, len(rows))).astype(np.int64))
+    return np.asarray(rows.theta[evenly(len(rows), SAMPLE)], np.float64)
 
 
 def fingerprint(rows: Rows) -> dict[str, Any]:

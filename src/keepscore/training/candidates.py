@@ -70,11 +70,13 @@ from keepscore.models.base import declares_missing
 from keepscore.networks import Network
 from keepscore.numerics.dependence import telling
 from keepscore.numerics.dimension import is_thin
+from keepscore.numerics.evenly import evenly
 from keepscore.numerics.order import order_matters
 from keepscore.space import Space
 from keepscore.surrogate import Surrogate
 from keepscore.training.batches import Rows, generator, x_sample
 from keepscore.training.guard import robust_charges, some_of
+from keepscore.training.traits import traits_of
 
 FIRST, DENSITIES = "residual-25k", ("mixture-3k", "mixture-10k")
 COUNTED, MIXED = ("counts-3k", "counts-10k"), ("mixed-3k", "mixed-10k")
@@ -143,18 +145,10 @@ def first_choice(x_shape: Sequence[int], missing: bool) -> str:
 
 def name_of_first(rows: Rows, data: Dataset) -> str:
     """What "auto" stands for on such data, before anything is compared."""
-    sample = x_sample(rows)
     if data.structure is None:
         return first_choice(data.x.shape[1:], declares_missing(data))
-    return networks.name_of_auto(
-        data.x.shape[1:],
-        data.structure,
-        on_graph=False,
-        continuous=networks.is_continuous(sample),
-        holes=networks.holes_of(sample, declares_missing(data)),
-        discrete=networks.has_discrete_rows(sample),
-        to_learn_from=networks.rows_to_learn_from(len(data), sample, rows.scores),
-    )
+    about = (data.x.shape[1:], data.structure)
+    return networks.name_of_auto(*about, on_graph=False, **traits_of(rows, data))
 
 
 def _of_few_numbers(
@@ -217,7 +211,7 @@ def _in_order(x_shape: Sequence[int]) -> int:
 
 def _telling(rows: Rows) -> np.ndarray:
     """The entries of x that tell of theta, counted from 0."""
-    index = np.unique(np.linspace(0, len(rows) - 1, min(MOST_SCREENED, len(rows))).astype(int))
+    index = evenly(len(rows), MOST_SCREENED)
     x, score = rows.fetch(index)
     values = np.asarray(x, np.float64).reshape(len(index), -1)
     theta = np.asarray(rows.theta[index], np.float64)

@@ -36,10 +36,11 @@ from keepscore import networks
 from keepscore.checks import Floats
 from keepscore.errors import KeepscoreWarning
 from keepscore.losses import HEAVY_TAIL, pair_losses, residual_losses, score_scale, score_tail
+from keepscore.numerics.evenly import evenly
 from keepscore.quality import POOR, Quality, score_r2
 from keepscore.surrogate import Surrogate
 from keepscore.training.batches import Rows, generator
-from keepscore.training.information import information_ratio
+from keepscore.training.information import of_held_out
 
 MOST_PAIRS = 4096
 BCE_LOST, BCE_CLEAR = 0.02, 0.01
@@ -73,7 +74,7 @@ def measured(surrogate: Surrogate, held: Rows, loss: str, whole: bool, seed: int
     value = float(held_out_losses(surrogate, held, seed).mean())
     paired = networks.has_density(surrogate.network)
     quality = Quality(value, len(index), r2, kind, loss, whole, robust=robust, paired=paired)
-    ratios = information_ratio(surrogate, held.theta[index], held.fetch(index)[0])
+    ratios = of_held_out(surrogate, held)
     if ratios is None:
         return quality
     return replace(quality, information=ratios[0], information_error=ratios[1])
@@ -99,7 +100,7 @@ def robust_charges(network: Floats, data: Floats) -> tuple[Floats, Floats]:
 
 def some_of(held: Rows) -> np.ndarray:
     """Held-out rows to measure on: all, or some of them evenly spread."""
-    return np.unique(np.linspace(0, len(held) - 1, min(MOST_PAIRS, len(held))).astype(np.int64))
+    return evenly(len(held), MOST_PAIRS)
 
 
 def is_suspect(
@@ -169,12 +170,13 @@ def warn_of_false_sureness(quality: Quality, names: Sequence[str], stacklevel: i
     if not sure or not quality.whole:  # an unfinished one is told of that already
         return
     largest = max((quality.information or ())[k] for k in sure)
+    scores = "" if quality.score_kind == "exact" else ", take exact scores along"
     warnings.warn(
         f"{TOO_SURE}: on held-out pairs its scores vary more than its "
         "likelihood is curved, where both are alike for the true one (information ratio, 1 is "
         f"right: {quality.ratios(names, sure)}). Intervals come out too short by a factor of up to "
-        f"{math.sqrt(largest):.1f}, and tests reject too often. Simulate more, take scores along, "
-        "declare the structure of x, or set the tests right by ks.calibrate.",
+        f"{math.sqrt(largest):.1f}, and tests reject too often. Simulate more{scores}, declare the "
+        "structure of x, or set the tests right by ks.calibrate.",
         KeepscoreWarning,
         stacklevel=stacklevel + 1,
     )

@@ -19,26 +19,35 @@ could be. No score of the data is needed, only held-out rows. The step is half o
 from __future__ import annotations
 
 import math
+from typing import TypeAlias
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from keepscore.checks import Floats
+from keepscore.numerics.evenly import evenly
+from keepscore.quality import UNKNOWN
 from keepscore.surrogate import Surrogate
+from keepscore.training.batches import Rows
+
+Ratios: TypeAlias = tuple[tuple[float, ...], tuple[float, ...]]  # and their standard errors
 
 MOST_ROWS, FEWEST_ROWS = 1_000, 50
 FIRST_STEP = 0.01  # of the box: the slope by which the step is chosen
 STEP, LARGEST_STEP = 0.5, 0.1  # standard errors; of the box
 LARGEST_LOG = 30.0  # of r
-MOST = 100.0  # beyond which ratios are all the same
 
 
-def information_ratio(
-    surrogate: Surrogate, theta: Floats, x: np.ndarray
-) -> tuple[tuple[float, ...], tuple[float, ...]] | None:
+def of_held_out(surrogate: Surrogate, held: Rows) -> Ratios | None:
+    """By some of the held-out rows."""
+    index = evenly(len(held), MOST_ROWS)
+    return information_ratio(surrogate, held.theta[index], held.fetch(index)[0])
+
+
+def information_ratio(surrogate: Surrogate, theta: ArrayLike, x: np.ndarray) -> Ratios | None:
     """ratio_k for each parameter, by theta (n, d) and their x (n, ...), and standard errors; None
     where there are too few rows to tell."""
-    every = np.unique(np.linspace(0, len(theta) - 1, min(MOST_ROWS, len(theta))).astype(int))
-    theta, x = np.asarray(theta, np.float64)[every], x[every]
+    theta = np.asarray(theta, np.float64)
     if len(theta) < FEWEST_ROWS:
         return None
     low, high = surrogate.space.box("train")
@@ -82,7 +91,7 @@ def _ratio(up: Floats, down: Floats) -> tuple[float, float]:
     if not above.any():
         return 1.0, 0.0  # the surrogate tells nothing of this parameter, and claims nothing
     if not mean > 2 * float(below.std()) / math.sqrt(n):
-        return MOST, MOST  # no curve that could be told from none
+        return UNKNOWN, UNKNOWN  # no curve that could be told from none
     ratio = float(above.mean()) / mean
     error = float(np.std(above - ratio * below)) / math.sqrt(n) / mean
-    return min(ratio, MOST), min(error, MOST)
+    return min(ratio, UNKNOWN), min(error, UNKNOWN)

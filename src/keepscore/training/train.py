@@ -47,6 +47,7 @@ from keepscore.models.base import declares_missing, trend_of
 from keepscore.networks import Network, Tree, Weights
 from keepscore.networks.compilation import make_room
 from keepscore.networks.safetensors_io import digest_of, to_tensors
+from keepscore.numerics.evenly import evenly
 from keepscore.space import Space
 from keepscore.surrogate import NAME as SURROGATE
 from keepscore.surrogate import Surrogate, load
@@ -84,6 +85,7 @@ from keepscore.training.optimizer import optimizer as make_optimizer
 from keepscore.training.progress_record import Position
 from keepscore.training.resolution import require_resolved_theta, require_resolved_x
 from keepscore.training.step import Member, start
+from keepscore.training.traits import traits_of
 from keepscore.training.validation import ScoreTerm, validator
 
 EPSILON_BATCHES = 8
@@ -291,7 +293,7 @@ def _best_of_all(
     found = {name: float(values.mean()) for name, values in parts.items()}
     each = ", ".join(f"{name} {value:.3f}" for name, value in found.items())
     _tell(f'"auto" kept {name_of_best}; losses: {each}', progress)
-    if data.structure == "iid" and best is not first:
+    if data.structure and networks.has_density(first.network) and best is not first:
         warnings.warn(
             "The rows of x lie on a curve or a surface, so they have no density; a network that "
             "needs none was kept, which learns more slowly. Leave out the entries that follow from "
@@ -321,7 +323,7 @@ def _tell(line: str, progress: bool | None) -> None:
 
 def _some_scores(rows: Rows) -> Floats:
     """Scores of the training rows, at most so many of them, evenly spread."""
-    index = np.unique(np.linspace(0, len(rows) - 1, min(SCALE_ROWS, len(rows))).astype(np.int64))
+    index = evenly(len(rows), SCALE_ROWS)
     assert rows.data.score is not None
     score = np.asarray(rows.data.score[index if rows.index is None else rows.index[index]])
     require_finite(score, "scores of the training data")
@@ -468,21 +470,15 @@ def _networks(
     x_shape, d = data.x.shape[1:], data.space.d
     contacts = getattr(data, "contacts", None)
 
-    sample = x_sample(rows)
-    continuous = networks.is_continuous(sample)
-    discrete = networks.has_discrete_rows(sample)
-    holes = networks.holes_of(sample, declares_missing(data))
-    to_learn_from = networks.rows_to_learn_from(len(data), sample, rows.scores)
+    sample, traits = x_sample(rows), traits_of(rows, data)
     # A network that is given, and one fed x as it is, see all of it.
-    ours = isinstance(network, str) and config.scale_inputs and continuous
-    ours = ours and holes != networks.ENTRIES and _in_rows(data)
-    view = networks.view_of(sample) if ours else networks.ALL
+    ours = isinstance(network, str) and config.scale_inputs and traits["continuous"]
+    ours = ours and traits["holes"] != networks.ENTRIES and _in_rows(data)
+    view = networks.view_of(sample) if ours else networks.AS_IT_IS
 
     def make(key: jax.Array) -> Network:
-        return networks.resolve(
-            network, x_shape, d, data.structure, key, contacts, continuous, holes, discrete,
-            to_learn_from, view,
-        )  # fmt: skip
+        about = (x_shape, d, data.structure)
+        return networks.resolve(network, *about, key, contacts, **traits, view=view)
 
     seeds = np.random.SeedSequence(config.seed).generate_state(config.members)
     keys = [jax.random.key(int(seed)) for seed in seeds]
@@ -496,7 +492,7 @@ def _networks(
     if config.scale_inputs:
         box = _theta_range(data.space)
         theta = theta_sample(rows)
-        shown = view if networks.takes_view(built) else networks.ALL
+        shown = view if networks.takes_view(built) else networks.AS_IT_IS
         many = [networks.standardise(one, sample, *box, theta, shown) for one in many]
         built = many[0]
     weights, rest = networks.split(built)
