@@ -35,19 +35,21 @@ def test_parts_are_shown_as_log_ratios_whatever_the_units():
 
 
 def test_what_follows_is_left_out_and_all_else_is_shown_as_it_is():
-    a, b = RNG.standard_normal((2, 300))
+    rng = np.random.default_rng(2)
+    a, b = rng.standard_normal((2, 300))
     view = view_of(np.c_[a, a + 1, b, a - b])
     assert view.kept == (0, 2)
     assert view.shape((4,)) == (2,)
     np.testing.assert_array_equal(view.shown(np.arange(8.0).reshape(2, 4)), [[0, 2], [4, 6]])
-    free = RNG.standard_normal((300, 4))
+    free = rng.standard_normal((300, 4))
     assert view_of(free) is AS_IT_IS
     assert AS_IT_IS.shown(free) is free
 
 
 def test_where_single_entries_are_missing_nothing_is_left_out():
     """A total may be there where a part of it is not."""
-    a, b = RNG.standard_normal((2, 300))
+    rng = np.random.default_rng(3)
+    a, b = rng.standard_normal((2, 300))
     rows = np.c_[a, b, a + b]
     rows[::5] = np.nan
     assert view_of(rows).kept == (0, 1)
@@ -58,7 +60,8 @@ def test_where_single_entries_are_missing_nothing_is_left_out():
 @pytest.mark.parametrize("radius", [1.0, 250.0])
 @pytest.mark.parametrize("centre", [0.0, 3.0, -1.5])
 def test_directions_are_shown_as_angles_that_jump_where_there_are_few(radius, centre):
-    angle = RNG.vonmises(centre, 2.0, 400)
+    rng = np.random.default_rng(4)
+    angle = rng.vonmises(centre, 2.0, 400)
     view = view_of(radius * np.c_[np.cos(angle), np.sin(angle)])
     assert view.radius == pytest.approx(radius)
     assert view.shape((7, 2)) == (7, 1)
@@ -71,8 +74,9 @@ def test_directions_are_shown_as_angles_that_jump_where_there_are_few(radius, ce
 
 @pytest.mark.parametrize(("low", "high"), [(0, 1), (0, 100), (-1, 1)])
 def test_numbers_near_bounds_are_drawn_out(low, high):
-    free = RNG.standard_normal(2000)
-    share = low + (high - low) * RNG.beta(0.5, 0.5, 2000)
+    rng = np.random.default_rng(5)
+    free = rng.standard_normal(2000)
+    share = low + (high - low) * rng.beta(0.5, 0.5, 2000)
     view = view_of(np.c_[free, share])
     assert view.bounded == ((1, low, high),)
     seen = view.shown(np.array([[0.3, low + 0.25 * (high - low)]]))
@@ -84,16 +88,18 @@ def test_numbers_near_bounds_are_drawn_out(low, high):
 
 def test_numbers_that_only_happen_to_lie_there_are_not():
     """The control: far from the bounds, or a few beyond them, or next to zero alone."""
-    inside, gamma = RNG.normal(0.5, 0.05, (2000, 1)), RNG.gamma(1.0, 0.05, (2000, 1))
-    beyond = RNG.normal(0.5, 0.2, (2000, 1))
+    rng = np.random.default_rng(6)
+    inside, gamma = rng.normal(0.5, 0.05, (2000, 1)), rng.gamma(1.0, 0.05, (2000, 1))
+    beyond = rng.normal(0.5, 0.2, (2000, 1))
     for x in (inside, gamma, beyond):
         assert view_of(x) is AS_IT_IS
 
 
 @pytest.mark.parametrize("low", [-180.0, 0.0, -np.pi])
 def test_angles_are_turned_to_jump_where_there_are_few(low):
+    rng = np.random.default_rng(7)
     period = 360.0 if low == -180 else 2 * np.pi
-    angle = np.mod(RNG.vonmises(low * 2 * np.pi / period, 2.0, 2000) / (2 * np.pi), 1) * period
+    angle = np.mod(rng.vonmises(low * 2 * np.pi / period, 2.0, 2000) / (2 * np.pi), 1) * period
     angle = np.mod(angle - low, period) + low
     view = view_of(angle[:, None])
     ((entry, found, _),) = view.turned
@@ -195,7 +201,8 @@ def test_a_view_of_what_takes_none_is_refused(of_parts, changed):
 @pytest.fixture(scope="module")
 def of_totals():
     """Of rows with a total in the middle, and with the first entry in other units at the end."""
-    a, b = RNG.standard_normal((2, 200, 5)) + THETA
+    rng = np.random.default_rng(15)
+    a, b = rng.standard_normal((2, 200, 5)) + THETA
     return trained(np.stack([a, a + b, b, 32 + 1.8 * a], axis=2), THETA)
 
 
@@ -249,8 +256,9 @@ def test_entries_that_cannot_be_shown_are_refused(of_totals, changed):
 
 def test_it_is_told_where_numbers_lie_beyond_their_bounds(tmp_path):
     """Shares in percent, angles in degrees, directions that are none; saved and loaded too."""
-    angle = RNG.vonmises(0.0, 1.0, (200, 5))
-    share = RNG.beta(0.5, 0.5, (200, 5))
+    rng = np.random.default_rng(18)
+    angle = rng.vonmises(0.0, 1.0, (200, 5))
+    share = rng.beta(0.5, 0.5, (200, 5))
     both = trained(np.stack([share, angle], axis=2), THETA)
     assert isinstance(both.network.view, Entries)
     plane = trained(np.stack([np.cos(angle), np.sin(angle)], axis=2), THETA)
@@ -302,14 +310,14 @@ def test_bounds_that_cannot_be_are_refused(changed):
         from_plain({**good, **changed}, (5, 2))
 
 
-def custom(space, shape, simulate, log_prob):
+def custom(space, shape, simulate, log_prob, structure="iid"):
     """Scores are not used here, so none are right."""
 
     def score(theta, x):
         return np.zeros_like(theta)
 
     functions = {"simulate": simulate, "log_prob": log_prob, "score": score}
-    return ks.models.from_functions(space, shape, **functions, declares=["iid"])
+    return ks.models.from_functions(space, shape, **functions, declares=[structure])
 
 
 def identity(*named):
@@ -403,3 +411,32 @@ def test_where_none_is_known_a_network_that_needs_no_density_is_kept():
     assert surrogate.provenance["kept"] == "set-25k"
     assert set(surrogate.provenance["candidates"]) == {"mixture-set-10k", "set-25k"}
     assert error_of_statistic(surrogate, model) < 4
+
+
+def autoregressions(times=20):
+    """Two autoregressions and their product: rows of a series on a surface."""
+
+    def simulate(theta, rng):
+        noise = rng.standard_normal((len(theta), times, 2))
+        both = np.zeros_like(noise)
+        for t in range(times):
+            both[:, t] = theta[:, 1:] + theta[:, :1] * both[:, t - 1] + noise[:, t]
+        return np.concatenate([both, both.prod(axis=2, keepdims=True)], axis=2)
+
+    def log_prob(theta, x):
+        both = x[..., :2] - theta[:, None, 1:]
+        both[:, 1:] -= theta[:, None, :1] * x[:, :-1, :2]
+        return norm.logpdf(both).sum(axis=(1, 2))
+
+    space = identity(("memory", -0.9, 0.9), ("mean", -1, 1))
+    return custom(space, (times, 3), simulate, log_prob, "series")
+
+
+def test_series_on_a_surface_keep_a_network_that_needs_no_density():
+    """In 1,000 series of 40 times: squared error of the statistic 62 with a density, 4.8 without,
+    information ratio 5.1 and 1.2."""
+    data = ks.simulate(autoregressions(), 300, seed=0, scores=False, jobs=1)
+    with pytest.warns(KeepscoreWarning, match="on a curve or a surface"):
+        surrogate = ks.train(data, progress=False)
+    assert surrogate.provenance["kept"] == "path-30k"
+    assert set(surrogate.provenance["candidates"]) == {"series-3k", "path-30k"}

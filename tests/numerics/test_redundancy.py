@@ -14,12 +14,14 @@ def found(rows):
 
 @pytest.mark.parametrize("p", [1, 2, 6])
 def test_of_independent_entries_none_follows(p):
-    assert found(RNG.standard_normal((400, p))) == []
+    rng = np.random.default_rng(2)
+    assert found(rng.standard_normal((400, p))) == []
 
 
 @pytest.mark.parametrize("scale", [1e-6, 1.0, 1e6])
 def test_a_total_follows_from_its_parts_in_any_units(scale):
-    a, b = scale * RNG.gamma(2.0, size=(2, 400))
+    rng = np.random.default_rng(3)
+    a, b = scale * rng.gamma(2.0, size=(2, 400))
     rows = np.c_[a, b, a + b, 3 * scale + 2 * a]
     assert found(rows) == [2, 3]
     assert found(rows[:, ::-1]) == [2, 3]  # the later ones, in any order
@@ -28,7 +30,8 @@ def test_a_total_follows_from_its_parts_in_any_units(scale):
 
 @pytest.mark.parametrize("scale", [1e-6, 1.0, 1e6])
 def test_the_rule_by_which_they_follow_is_found(scale):
-    a, b = scale * RNG.gamma(2.0, size=(2, 400))
+    rng = np.random.default_rng(4)
+    a, b = scale * rng.gamma(2.0, size=(2, 400))
     rows = np.c_[a, a + b, b, 3 * scale + 2 * a]
     left_out = following(rows)
     spread, constant, *slopes = rule_of(rows, left_out).T
@@ -39,13 +42,15 @@ def test_the_rule_by_which_they_follow_is_found(scale):
 
 def test_what_is_nearly_a_total_does_not_follow():
     """The control: a thousandth of its own is enough to be an entry of its own."""
-    a, b = RNG.standard_normal((2, 400))
-    assert found(np.c_[a, b, a + b + 1e-3 * RNG.standard_normal(400)]) == []
+    rng = np.random.default_rng(5)
+    a, b = rng.standard_normal((2, 400))
+    assert found(np.c_[a, b, a + b + 1e-3 * rng.standard_normal(400)]) == []
     assert found(np.c_[a, b, a * b]) == []  # not linear
 
 
 def test_rows_that_are_missing_do_not_count_and_few_rows_say_nothing():
-    a, b = RNG.standard_normal((2, 400))
+    rng = np.random.default_rng(6)
+    a, b = rng.standard_normal((2, 400))
     rows = np.c_[a, b, a + b]
     holes = rows.copy()
     holes[::3] = np.nan
@@ -57,7 +62,8 @@ def test_rows_that_are_missing_do_not_count_and_few_rows_say_nothing():
 @pytest.mark.parametrize("whole", [1.0, 24.0, 100.0])
 @pytest.mark.parametrize("p", [2, 6])
 def test_parts_of_a_whole_are_known_by_their_sum(whole, p):
-    rows = whole * RNG.dirichlet(np.full(p, 2.0), 400)
+    rng = np.random.default_rng(7)
+    rows = whole * rng.dirichlet(np.full(p, 2.0), 400)
     assert whole_of(rows) == pytest.approx(whole)
     assert whole_of(rows.astype(np.float32).astype(float)) == pytest.approx(whole, rel=1e-5)
     holes = np.where(np.arange(400)[:, None] % 2 == 0, np.nan, rows)

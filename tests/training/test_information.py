@@ -24,8 +24,9 @@ def space(d):
 def normal(d, n=2000, sd=0.3):
     """theta and x = theta + noise; a surrogate that takes the noise for `claimed` is right where
     that is `sd`."""
-    theta = RNG.uniform(-1, 1, (n, d))
-    return theta, theta + sd * RNG.standard_normal((n, d))
+    rng = np.random.default_rng(2)
+    theta = rng.uniform(-1, 1, (n, d))
+    return theta, theta + sd * rng.standard_normal((n, d))
 
 
 def claiming(d, sd):
@@ -66,8 +67,9 @@ def test_of_several_parameters_the_wrong_one_is_told():
 
 def test_the_law_needs_no_gaussian():
     """Counts, and a posterior that is far from one."""
-    theta = RNG.uniform(-1, 1, (2000, 1))
-    x = RNG.poisson(np.exp(2 + theta))
+    rng = np.random.default_rng(7)
+    theta = rng.uniform(-1, 1, (2000, 1))
+    x = rng.poisson(np.exp(2 + theta))
 
     def poisson(t, values):
         return (values * (2 + t) - np.exp(2 + t)).sum(axis=1)
@@ -89,8 +91,9 @@ def test_what_claims_nothing_and_what_cannot_be_told():
 
 
 def with_noise():
+    rng = np.random.default_rng(9)
     theta, x = normal(1, 400)
-    noise = RNG.standard_normal((400, 3))
+    noise = rng.standard_normal((400, 3))
     return ks.dataset(theta, np.c_[x, noise], space=space(1))
 
 
