@@ -11,7 +11,7 @@ from keepscore.evaluation import Estimate
 from reproduction.figures.arrows import Arrow, ArrowPanel, arrow_plot
 
 TITLES = {
-    "seconds_per_step": "milliseconds a batch",
+    "seconds_per_step": "milliseconds per batch",
     "seconds_total": "total training, seconds",
     "seconds_to_best": "to the best epoch, seconds",
 }

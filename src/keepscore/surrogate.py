@@ -660,7 +660,7 @@ def _warn_of_unlike(view: networks.View, x: NDArray[Any]) -> None:
         first = rows[tuple(np.argwhere(unlike)[0])]
         warnings.warn(
             f"{int(unlike.sum())} row(s) of x are not like those of any simulation, "
-            f"{view.what_is_unlike(first)}",
+            f"{view.what_is_unlike(first, range(len(first)))}",
             KeepscoreWarning,
             stacklevel=4,
         )

@@ -5,6 +5,7 @@ import pytest
 
 from keepscore.numerics.dimension import dimension, is_thin
 
+
 def clouds(n, p):
     rng = np.random.default_rng(1)
     z = rng.standard_normal((n, p))

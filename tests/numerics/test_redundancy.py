@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from keepscore.numerics.redundancy import following, rule_of, whole_of
+from keepscore.numerics.redundancy import directions_in, following, rule_of, whole_of, wholes_in
 
 RNG = np.random.default_rng(3)
 
@@ -84,3 +84,53 @@ def test_parts_of_a_whole_are_known_by_their_sum(whole, p):
 )
 def test_other_rows_are_no_parts(rows):
     assert whole_of(rows) is None
+    assert wholes_in(rows) == []
+
+
+@pytest.mark.parametrize("kind", [np.float64, np.float32])
+def test_wholes_are_found_among_other_entries(kind):
+    rng = np.random.default_rng(8)
+    a, b = rng.dirichlet([2.0, 3.0, 1.0], 400), 100 * rng.dirichlet([1.0, 4.0], 400)
+    free = rng.standard_normal((400, 2))
+    rows = np.c_[free[:, 0], b[:, 0], a, free[:, 1], b[:, 1]].astype(kind).astype(float)
+    assert wholes_in(rows) == [((2, 3, 4), pytest.approx(1)), ((1, 6), pytest.approx(100))]
+    assert wholes_in(np.c_[a, b / 100].astype(kind).astype(float)) == [
+        ((0, 1, 2), pytest.approx(1)),  # not all five as parts of 2
+        ((3, 4), pytest.approx(1)),
+    ]
+    assert wholes_in(a) == [((0, 1, 2), pytest.approx(1))]
+
+
+def test_totals_differences_and_constants_are_no_wholes():
+    rng = np.random.default_rng(9)
+    a, b, c = rng.gamma(2.0, size=(3, 400))
+    for rows in (
+        np.c_[a, b, a + b],
+        np.c_[a, b, c],
+        np.c_[a, b, 3 - a - b],  # some below zero
+        np.c_[a, np.ones((400, 2))],
+    ):
+        assert wholes_in(rows) == []
+
+
+@pytest.mark.parametrize("kind", [np.float64, np.float32])
+@pytest.mark.parametrize("concentration", [0.1, 3.0, 300.0])
+def test_directions_are_found_among_other_entries(kind, concentration):
+    rng = np.random.default_rng(10)
+    angle = rng.vonmises(0.0, concentration, (2, 400))
+    (c, d), (s, t) = np.cos(angle), 5 * np.sin(angle)
+    rows = np.c_[s, rng.standard_normal(400), 5 * c, d, t / 5].astype(kind).astype(float)
+    assert directions_in(rows) == [((0, 2), pytest.approx(5)), ((3, 4), pytest.approx(1))]
+
+
+def test_other_pairs_are_no_directions():
+    """Rings with a width, a large number that varies little beside a small one, constants."""
+    rng = np.random.default_rng(11)
+    angle, noise = rng.vonmises(0.0, 1.0, 400), rng.standard_normal((2, 400))
+    ring = np.c_[np.cos(angle), np.sin(angle)] * (1 + 1e-3 * noise[0])[:, None]
+    assert directions_in(ring) == []
+    assert directions_in(np.c_[1000 + 1e-3 * noise[0], 0.1 * noise[1]]) == []
+    assert directions_in(np.c_[noise[0], np.ones(400)]) == []
+    assert directions_in(np.ones((400, 3))) == []
+    assert directions_in(noise[:1].T) == []
+    assert directions_in(np.c_[np.cos(angle), np.sin(angle)][:6]) == []

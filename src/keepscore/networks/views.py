@@ -5,6 +5,7 @@
     entries between bounds    log((x_j - low) / (high - x_j))   (`numerics/bounded.py`)
     angles                    counted from the direction where there are fewest
     entries that follow       left out: the rest tells them     (`numerics/redundancy.py`)
+    groups of these           each as it needs: shares and directions beside other numbers
 
 Rows on a plane or a circle have no density in x: one that is fitted to them grows without bound
 across it, and what it says along it is lost beside that. In these coordinates they have one, and
@@ -29,7 +30,7 @@ from numpy.typing import NDArray
 from keepscore.errors import FormatError
 from keepscore.numerics.bounded import bounds_of, emptiest, period_of
 from keepscore.numerics.evenly import evenly
-from keepscore.numerics.redundancy import following, radius_of, rule_of, whole_of
+from keepscore.numerics.redundancy import directions_in, following, rule_of, wholes_in
 
 Numbers: TypeAlias = NDArray[Any] | Array  # of NumPy or JAX
 
@@ -59,8 +60,8 @@ class View:
         """Which rows of x lie where no simulation can have been. Missing rows do not."""
         return np.zeros(x.shape[:-1], dtype=bool)
 
-    def what_is_unlike(self, row: NDArray[np.float64]) -> str:
-        """What such a row is not like, in words."""
+    def what_is_unlike(self, row: NDArray[np.float64], named: Sequence[int]) -> str:
+        """What such a row is not like, in words; its entries have these numbers in all of x."""
         return ""
 
     def plain(self) -> dict[str, Any]:
@@ -85,7 +86,7 @@ class Parts(View):
         off = np.abs(x.sum(axis=-1) - self.whole) > OFF * self.whole
         return np.asarray(off | (x <= 0).any(axis=-1))
 
-    def what_is_unlike(self, row: NDArray[np.float64]) -> str:
+    def what_is_unlike(self, row: NDArray[np.float64], named: Sequence[int]) -> str:
         return (
             f"whose parts were above zero and added up to {self.whole:g}: the first adds up to "
             f"{row.sum():g}, its least part is {row.min():g}. What counts here are the ratios of "
@@ -118,7 +119,7 @@ class Direction(View):
     def unlike(self, x: NDArray[np.float64]) -> NDArray[np.bool_]:
         return np.asarray(np.abs(np.hypot(x[..., 0], x[..., 1]) - self.radius) > OFF * self.radius)
 
-    def what_is_unlike(self, row: NDArray[np.float64]) -> str:
+    def what_is_unlike(self, row: NDArray[np.float64], named: Sequence[int]) -> str:
         return (
             f"which were directions (x, y) of length {self.radius:g}: the first has length "
             f"{math.hypot(*row):g}. What counts here is its angle."
@@ -158,7 +159,7 @@ class Entries(View):
         return numpy.stack(columns, axis=-1)
 
     def unlike(self, x: NDArray[np.float64]) -> NDArray[np.bool_]:
-        return self._do_not_follow(x) | self._beyond(x)
+        return np.asarray(self._do_not_follow(x) | self._beyond(x))
 
     def _do_not_follow(self, x: NDArray[np.float64]) -> NDArray[np.bool_]:
         if not self.rule:
@@ -177,10 +178,11 @@ class Entries(View):
     def _left_out(self, x: NDArray[np.float64]) -> list[int]:
         return [j for j in range(x.shape[-1]) if j not in self.kept]
 
-    def what_is_unlike(self, row: NDArray[np.float64]) -> str:
+    def what_is_unlike(self, row: NDArray[np.float64], named: Sequence[int]) -> str:
         if self._do_not_follow(row):
+            left_out = [named[j] for j in self._left_out(row)]
             return (
-                f"in which the entries {self._left_out(row)} of a row followed from the others (a "
+                f"in which the entries {left_out} of a row followed from the others (a "
                 "total beside its parts, one length in two units). They are not looked at. Can the "
                 "model produce such data?"
             )
@@ -188,7 +190,7 @@ class Entries(View):
             one for one in self.bounded if _is_beyond(np.asarray(row[one[0]]), *one[1:])
         )
         return (
-            f"in which entry {j} of a row lay between {low:g} and {high:g}: the first has "
+            f"in which entry {named[j]} of a row lay between {low:g} and {high:g}: the first has "
             f"{row[j]:g}, which is taken for the value next to the bound. Are the units the same?"
         )
 
@@ -199,6 +201,38 @@ class Entries(View):
             "turned": [list(one) for one in self.turned],
         }
         return {"kept": list(self.kept), **{name: value for name, value in lists.items() if value}}
+
+
+@dataclass(frozen=True)
+class Groups(View):
+    """Of rows in which groups of entries have views of their own: what these show, in a row.
+
+    groups: the entries of each, and its view; every entry is in one.
+    """
+
+    groups: tuple[tuple[tuple[int, ...], View], ...]
+
+    def size(self, p: int) -> int:
+        return sum(view.size(len(entries)) for entries, view in self.groups)
+
+    def shown(self, x: Numbers) -> Any:
+        shown = [view.shown(x[..., np.array(entries)]) for entries, view in self.groups]
+        return _numpy_of(x).concatenate(shown, axis=-1)
+
+    def unlike(self, x: NDArray[np.float64]) -> NDArray[np.bool_]:
+        each = [view.unlike(x[..., list(entries)]) for entries, view in self.groups]
+        return np.asarray(np.any(each, axis=0))
+
+    def what_is_unlike(self, row: NDArray[np.float64], named: Sequence[int]) -> str:
+        entries, view = next(
+            (entries, view) for entries, view in self.groups if view.unlike(row[list(entries)])
+        )
+        own = [named[j] for j in entries]
+        return f"by their entries {own}, {view.what_is_unlike(row[list(entries)], own)}"
+
+    def plain(self) -> dict[str, Any]:
+        each = [{"entries": list(entries), **view.plain()} for entries, view in self.groups]
+        return {"groups": each}
 
 
 def _is_beyond(values: NDArray[np.float64], low: float, high: float) -> NDArray[np.bool_]:
@@ -220,14 +254,37 @@ def view_of(x: NDArray[Any]) -> View:
     if (gone.any(axis=1) != gone.all(axis=1)).any():  # what is missing may follow from what is not
         return AS_IT_IS
     rows = rows[~gone.any(axis=1)]
-    whole = whole_of(rows)
-    if whole is not None:
-        return Parts(whole)
-    radius = radius_of(rows)
-    if radius is not None:
-        return Direction(radius, emptiest(np.arctan2(rows[:, 1], rows[:, 0])))
+    groups = _groups_of(rows)
+    if len(groups) > 1:
+        return Groups(groups)
+    return groups[0][1]
+
+
+def _groups_of(rows: NDArray[np.float64]) -> tuple[tuple[tuple[int, ...], View], ...]:
+    """Parts of wholes, directions, and what is left; all in one, if some of that follows from
+    groups that it is not in."""
+    p = rows.shape[1]
+    found: list[tuple[tuple[int, ...], View]] = []
+    found += [(parts, Parts(whole)) for parts, whole in wholes_in(rows)]
+    taken = {j for entries, _ in found for j in entries}
+    for (i, j), radius in directions_in(rows):
+        if not taken & {i, j}:
+            angle = np.arctan2(rows[:, j], rows[:, i])
+            found.append(((i, j), Direction(radius, emptiest(angle))))
+            taken |= {i, j}
+    rest = tuple(j for j in range(p) if j not in taken)
+    if found and (following(rows)[list(rest)] != following(rows[:, list(rest)])).any():
+        found, rest = [], tuple(range(p))
+    if rest:
+        found.append((rest, _entries_of(rows[:, list(rest)])))
+    return tuple(found)
+
+
+def _entries_of(rows: NDArray[np.float64]) -> View:
     left_out = following(rows)
     kept = tuple(int(j) for j in np.flatnonzero(~left_out))
+    if not kept:  # nothing varies
+        return AS_IT_IS
     rule = rule_of(rows, left_out).tolist() if left_out.any() else []
     turned = [(j, *found) for j in kept if (found := _turn(rows[:, j])) is not None]
     periodic = [j for j, *_ in turned]
@@ -257,6 +314,8 @@ def from_plain(content: object, x_shape: Sequence[int]) -> View:
     p, names = x_shape[-1], set(content)
     if names == {"whole"} and p > 1 and _is_positive(content["whole"]):
         return Parts(content["whole"])
+    if names == {"groups"}:
+        return _groups_from_plain(content["groups"], p)
     if names == {"radius", "cut"} and p == 2 and _is_positive(content["radius"]):
         if _are_numbers([content["cut"]], 1):
             return Direction(content["radius"], content["cut"])
@@ -271,6 +330,22 @@ def from_plain(content: object, x_shape: Sequence[int]) -> View:
             if fits and not {one[0] for one in bounded} & {one[0] for one in turned}:
                 return Entries(tuple(kept), *(tuple(tuple(one) for one in many) for many in lists))
     raise FormatError(f"This is no way to show x {list(x_shape)}: {dict(content)!r:.100}.")
+
+
+def _groups_from_plain(content: object, p: int) -> Groups:
+    """Each entry in one of two or more groups, none of which has groups itself."""
+    groups: list[tuple[tuple[int, ...], View]] = []
+    for one in content if isinstance(content, list) else []:
+        own = dict(one) if isinstance(one, Mapping) else {}
+        entries = own.pop("entries", None)
+        if not _are_entries(entries, p) or "groups" in own:
+            break
+        view = from_plain(own, (len(entries),)) if own else AS_IT_IS
+        groups.append((tuple(entries), view))
+    else:
+        if len(groups) > 1 and sorted(j for own, _ in groups for j in own) == list(range(p)):
+            return Groups(tuple(groups))
+    raise FormatError(f"These are no groups of {p} entries: {content!r:.100}.")
 
 
 def _is_positive(value: object) -> TypeGuard[float]:
