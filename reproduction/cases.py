@@ -162,11 +162,10 @@ _OURS = CellBlock((OURS,), (K30,), ("asa",), seeds=(0, 1, 2))
 _FIELDS_COMMITTED = (
     CellBlock(("30k", "100k", "300k"), (K30, K100)),
     CellBlock(("30k",), (K30,), seeds=(1, 2)),
-    CellBlock(("30k",), (K300,), ("bce",)),
+    CellBlock(("1m",), (K30,)),
+    CellBlock(("30k",), (K300,)),
     _OURS,
 )
-_GAUSSIAN_COMMITTED = (*_FIELDS_COMMITTED, CellBlock(("1m",), (K30,)))
-_STUDENT_T_COMMITTED = (*_FIELDS_COMMITTED, CellBlock(("1m",), (K30,), ("bce",)))
 _FIELDS_LAPTOP = (CellBlock(("30k",), (K30, K100)), CellBlock(("30k",), (K300,), ("bce",)))
 
 PROFILES: dict[str, dict[str, SweepPlan]] = {
@@ -192,8 +191,8 @@ PROFILES: dict[str, dict[str, SweepPlan]] = {
             (*_paper(_SIS), CellBlock(("30k", "100k"), (K30, K100), seeds=(1, 2)), _OURS),
             _PAPER_2,
         ),
-        "gaussian": SweepPlan(_GAUSSIAN_COMMITTED, _PAPER_3),
-        "student-t": SweepPlan(_STUDENT_T_COMMITTED, _PAPER_3),
+        "gaussian": SweepPlan(_FIELDS_COMMITTED, _PAPER_3),
+        "student-t": SweepPlan(_FIELDS_COMMITTED, _PAPER_3),
     },
     "paper": {
         "sis": SweepPlan(_paper(_SIS), _PAPER_2),

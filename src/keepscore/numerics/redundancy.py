@@ -28,21 +28,14 @@ def following(rows: Floats) -> NDArray[np.bool_]:
     """Which entries of rows (m, p) follow from those before them, (p,); rows with NaN do not count.
     None where rows are few."""
     p = rows.shape[1]
-    found = np.zeros(p, dtype=bool)
     rows = rows[~np.isnan(rows).any(axis=1)]
     if len(rows) <= ENOUGH * (p + 1):
-        return found
+        return np.zeros(p, dtype=bool)
     sd = rows.std(axis=0)
     z = (rows - rows.mean(axis=0)) / np.where(sd > 0, sd, 1.0)
-    basis = np.zeros((len(rows), 0))  # orthonormal, of the entries so far
-    for j in range(p):
-        left = z[:, j]
-        for _ in range(2):  # twice, against rounding
-            left = left - basis @ (basis.T @ left)
-        found[j] = np.sqrt(np.mean(left**2)) < LEFT
-        if not found[j]:
-            basis = np.column_stack([basis, left / np.linalg.norm(left)])
-    return found
+    # Entry j of the diagonal is what is left of column j without those before it.
+    left = np.abs(np.diag(np.linalg.qr(z, mode="r"))) / np.sqrt(len(z))
+    return np.asarray(left < LEFT)
 
 
 def rule_of(rows: Floats, left_out: NDArray[np.bool_]) -> Floats:
