@@ -163,7 +163,7 @@ _FIELDS_COMMITTED = (
     CellBlock(("30k", "100k", "300k"), (K30, K100)),
     CellBlock(("30k",), (K30,), seeds=(1, 2)),
     CellBlock(("1m",), (K30,)),
-    CellBlock(("30k",), (K300,)),
+    CellBlock(("30k", "100k"), (K300,)),
     _OURS,
 )
 _FIELDS_LAPTOP = (CellBlock(("30k",), (K30, K100)), CellBlock(("30k",), (K300,), ("bce",)))

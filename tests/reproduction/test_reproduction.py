@@ -103,7 +103,7 @@ def test_what_is_to_be_committed():
             for n, networks in {
                 30_000: ("30k", "100k", "300k", "1m"),
                 100_000: ("30k", "100k", "300k"),
-                300_000: ("30k",),
+                300_000: ("30k", "100k"),
             }.items()
             for network in networks
         }
