@@ -181,7 +181,7 @@ def _larger(results: list[Result], pairs: list[Pair]) -> Judgement:
 def _cost(results: list[Result], pairs: list[Pair]) -> Judgement:
     ratios = [a / b for b, a in (p.values("seconds_per_step") for p in pairs)]
     low, middle, high = np.quantile(ratios, [0, 0.5, 1])
-    text = f"time a batch, ASA over BCE: {low:.2f} to {high:.2f}, median {middle:.2f}"
+    text = f"time per batch, ASA over BCE: {low:.2f} to {high:.2f}, median {middle:.2f}"
     verdict = "same" if low < 1.1 else "partly" if low < 1.25 else "not seen"
     return Judgement(text, verdict, _of_pairs(pairs))
 
